@@ -1,0 +1,222 @@
+/* smfar: collectives for the GPUs of one host, summed inside the NVSwitch where there is one.
+ *
+ * This is the whole public C interface; it needs neither torch nor CUDA headers. A communicator
+ * joins `ranks` ranks (threads or processes), each with one GPU: a real one, or a virtual one of
+ * the software switch. Functions return enum smfar_status; after a failure smfar_last_error() of
+ * the same thread says what happened. Unless a comment says otherwise a call
+ *   - may be made from any thread (calls on one communicator are serialised),
+ *   - does not block the host, and
+ *   - concerns this rank alone. "Collective" means: every rank makes the same call, in the same
+ *     order; a rank that does not come is reported to the others after the timeout. */
+#ifndef SMFAR_H
+#define SMFAR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SMFAR_VERSION "0.1.0"
+#define SMFAR_EXPORT __attribute__((visibility("default")))
+
+enum smfar_status {
+    SMFAR_OK = 0,
+    SMFAR_PENDING,         /* not finished yet; only from smfar_comm_query */
+    SMFAR_ERR_ARGUMENT,    /* the caller's arguments cannot be right */
+    SMFAR_ERR_UNSUPPORTED, /* right, but not available: the message says what would do */
+    SMFAR_ERR_MEMORY,      /* out of host memory, device memory or window space */
+    SMFAR_ERR_DRIVER,      /* a CUDA driver call failed */
+    SMFAR_ERR_SYSTEM,      /* a system call failed */
+    SMFAR_ERR_TIMEOUT,     /* a rank did not come in time */
+    SMFAR_ERR_MISMATCH,    /* ranks called different collectives, or with different arguments */
+    SMFAR_ERR_PEER,        /* another rank failed or died */
+    SMFAR_ERR_ABORTED,     /* smfar_comm_abort was called on some rank */
+};
+
+enum smfar_dtype {
+    SMFAR_U8,
+    SMFAR_I8,
+    SMFAR_I16,
+    SMFAR_I32,
+    SMFAR_I64,
+    SMFAR_F16,
+    SMFAR_BF16,
+    SMFAR_F32,
+    SMFAR_F64,
+    SMFAR_BOOL,
+    SMFAR_C64,
+    SMFAR_C128,
+    SMFAR_F8_E4M3,
+    SMFAR_F8_E5M2,
+    SMFAR_DTYPES /* how many there are */
+};
+
+enum smfar_op {
+    SMFAR_SUM,
+    SMFAR_AVG,
+    SMFAR_PRODUCT,
+    SMFAR_MIN,
+    SMFAR_MAX,
+    SMFAR_BAND,
+    SMFAR_BOR,
+    SMFAR_BXOR,
+    SMFAR_PREMUL_SUM,
+    SMFAR_OPS /* how many there are */
+};
+
+enum smfar_driver {
+    SMFAR_DRIVER_CUDA, /* libcuda.so.1 */
+    SMFAR_DRIVER_SOFT  /* the software switch, libsmfar_soft.so beside this library */
+};
+
+enum { SMFAR_MAX_RANKS = 16 };
+
+/* A communicator. Made and ended by smfar_comm_create and smfar_comm_destroy. */
+typedef struct smfar_comm smfar_comm;
+
+/* A CUstream of the communicator's driver and device. */
+typedef void *smfar_stream;
+
+/* The key-value store through which ranks first find each other. Keys are ASCII; each is set once
+ * by one rank. `get` waits until the key is there, for at most timeout_ms, and must fill exactly
+ * `bytes`. Both return SMFAR_OK, SMFAR_ERR_TIMEOUT or SMFAR_ERR_SYSTEM. Called only inside
+ * smfar_comm_create, on the calling thread. */
+struct smfar_store {
+    void *context;
+    enum smfar_status (*set)(void *context, const char *key, const void *value, size_t bytes);
+    enum smfar_status (*get)(void *context, const char *key, void *value, size_t bytes,
+                             int64_t timeout_ms);
+};
+
+/* Zero means the default for every field but driver and device. */
+struct smfar_config {
+    enum smfar_driver driver;
+    int device;          /* ordinal; -1: this rank's index among the ranks of its host */
+    int sm_budget;       /* most blocks a kernel may use; also SMFAR_SM_BUDGET */
+    int no_multicast;    /* 1: never use multicast; also SMFAR_MULTICAST=0 */
+    int64_t timeout_ms;  /* deadline of every wait; default 600,000 */
+    size_t window_bytes; /* of device memory per rank; default 256 MiB; rounded up */
+    size_t chunk_bytes;  /* the most one step moves; default min(64 MiB, window_bytes / 8) */
+};
+
+/* ---- errors ---- */
+
+/* The enumerator's name, e.g. "SMFAR_ERR_TIMEOUT". */
+SMFAR_EXPORT const char *smfar_status_name(enum smfar_status status);
+
+/* What the last failed call of this thread says; valid until its next call. Never NULL. */
+SMFAR_EXPORT const char *smfar_last_error(void);
+
+SMFAR_EXPORT const char *smfar_version(void);
+
+/* ---- communicators ---- */
+
+/* Collective; blocks until every rank has come, or fails on every rank with one verdict.
+ * `store` is used during this call only. */
+SMFAR_EXPORT enum smfar_status smfar_comm_create(const struct smfar_config *config,
+                                                 const struct smfar_store *store, int rank,
+                                                 int ranks, smfar_comm **comm_out);
+
+/* Ends the communicator. Blocks until its own work has ended, at most the timeout (2 s after a
+ * failure). Not collective: a rank may leave once its work is done. NULL is allowed. Memory
+ * allocated in the window must no longer be used. */
+SMFAR_EXPORT void smfar_comm_destroy(smfar_comm *comm);
+
+/* Makes every rank's pending and later calls fail with SMFAR_ERR_ABORTED and `reason`. Makes no
+ * driver call; may be called from any thread while others wait. */
+SMFAR_EXPORT void smfar_comm_abort(smfar_comm *comm, const char *reason);
+
+/* SMFAR_OK, or why the communicator has failed (for good); smfar_last_error() has the words. */
+SMFAR_EXPORT enum smfar_status smfar_comm_error(smfar_comm *comm);
+
+SMFAR_EXPORT int smfar_comm_rank(const smfar_comm *comm);
+SMFAR_EXPORT int smfar_comm_ranks(const smfar_comm *comm);
+SMFAR_EXPORT int smfar_comm_device(const smfar_comm *comm);
+
+/* Sets the deadline of every later wait. */
+SMFAR_EXPORT void smfar_comm_set_timeout(smfar_comm *comm, int64_t timeout_ms);
+
+/* The communicator's own high-priority stream. */
+SMFAR_EXPORT smfar_stream smfar_comm_stream(const smfar_comm *comm);
+
+/* Work enqueued on `after` from now on waits for what is on `before` now. */
+SMFAR_EXPORT enum smfar_status smfar_stream_order(smfar_comm *comm, smfar_stream before,
+                                                  smfar_stream after);
+
+/* The number of the last collective enqueued here: 1, 2, …; 0 before the first. */
+SMFAR_EXPORT uint64_t smfar_comm_sequence(const smfar_comm *comm);
+
+/* Has collective number `sequence` ended? SMFAR_OK, SMFAR_PENDING, or the failure. No driver
+ * call. */
+SMFAR_EXPORT enum smfar_status smfar_comm_query(smfar_comm *comm, uint64_t sequence);
+
+/* Blocks the host until collective number `sequence` has ended, for at most timeout_ms (negative:
+ * the communicator's own). A time-out here leaves the communicator usable. */
+SMFAR_EXPORT enum smfar_status smfar_comm_wait(smfar_comm *comm, uint64_t sequence,
+                                               int64_t timeout_ms);
+
+/* ---- memory in the symmetric window ---- */
+
+/* Collective. Device memory (with the software switch: host memory) that every rank can reach,
+ * 512-byte aligned, at one offset on every rank; collectives on it need no staging. When the
+ * window is full: SMFAR_ERR_MEMORY on every rank. */
+SMFAR_EXPORT enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes, void **ptr_out);
+
+/* Not collective, never blocks: the range is used again once every rank has freed it. */
+SMFAR_EXPORT void smfar_window_free(smfar_comm *comm, void *ptr);
+
+/* ---- collectives: enqueued on `stream` (NULL: the communicator's own) ---- */
+
+/* recv = op over ranks of send; count elements; send may equal recv. Sums of f16 and bf16 are made
+ * in fp32. Available: SUM and AVG of f32, f16, bf16, i32, i64. AVG multiplies the sum by 1/ranks
+ * (floats) or divides it, rounding to zero (integers). */
+SMFAR_EXPORT enum smfar_status smfar_all_reduce(const void *send, void *recv, size_t count,
+                                                enum smfar_dtype dtype, enum smfar_op op,
+                                                smfar_comm *comm, smfar_stream stream);
+
+/* Every rank's recv gets root's send (send matters on root alone; may equal recv). */
+SMFAR_EXPORT enum smfar_status smfar_broadcast(const void *send, void *recv, size_t count,
+                                               enum smfar_dtype dtype, int root, smfar_comm *comm,
+                                               smfar_stream stream);
+
+/* recv[r] gets rank r's send, count elements each; recv is an array of `ranks` pointers. */
+SMFAR_EXPORT enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t count,
+                                                enum smfar_dtype dtype, smfar_comm *comm,
+                                                smfar_stream stream);
+
+/* Ends (as work on the stream) once every rank's barrier has begun. */
+SMFAR_EXPORT enum smfar_status smfar_barrier(smfar_comm *comm, smfar_stream stream);
+
+/* ---- what runs, and why ---- */
+
+/* Writes into `text` which algorithm an all-reduce of `count` elements at `ptr` (NULL: a plain
+ * tensor) would take here, with how many blocks, and why. */
+SMFAR_EXPORT enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
+                                             enum smfar_dtype dtype, enum smfar_op op, char *text,
+                                             size_t size);
+
+/* Writes into `text` what the communicator is: driver, devices, capabilities, why multicast is on
+ * or off, memory held. */
+SMFAR_EXPORT enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text, size_t size);
+
+/* What one path (a collective with an algorithm) has carried so far. */
+struct smfar_path {
+    const char *collective; /* "all_reduce" */
+    const char *algorithm;  /* "twoshot_mc" */
+    const char *reason;     /* of the last call */
+    uint64_t calls;
+    uint64_t bytes;        /* of this rank's tensors */
+    uint64_t staged_bytes; /* of these, copied through a staging slot */
+    int blocks, threads;   /* of the last launch */
+};
+
+/* Path number `index` (0, 1, …) in *path_out; SMFAR_ERR_ARGUMENT past the last. */
+SMFAR_EXPORT enum smfar_status smfar_comm_path(smfar_comm *comm, int index,
+                                               struct smfar_path *path_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
