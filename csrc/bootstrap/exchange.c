@@ -1,0 +1,371 @@
+/* See exchange.h. */
+#define _GNU_SOURCE /* POLLRDHUP */
+#include "exchange.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../base/log.h"
+#include "fdpass.h"
+#include "host.h"
+
+enum { MAGIC = 0x5f4d4653, LAYOUT = 1 }; /* raise LAYOUT when a message or the window changes */
+
+/* What a rank says of itself in the store. */
+struct hello {
+    uint32_t magic, layout;
+    uint64_t nonce;
+    struct host_identity host;
+    int32_t pid, uid;
+};
+
+/* Begins every message between a rank and rank 0. With a status, its text follows instead of the
+ * payload. */
+struct header {
+    uint32_t magic, sequence;
+    uint32_t status, bytes;
+};
+
+struct exchange {
+    int rank, ranks;
+    int64_t timeout_ms;
+    uint32_t sequence;
+    struct hello hello[SMFAR_MAX_RANKS];
+    int socket[SMFAR_MAX_RANKS]; /* rank 0: one per rank; others: socket[0]; else -1 */
+    int lost[SMFAR_MAX_RANKS];
+};
+
+int exchange_rank(const struct exchange *exchange) { return exchange->rank; }
+int exchange_ranks(const struct exchange *exchange) { return exchange->ranks; }
+pid_t exchange_pid(const struct exchange *exchange, int rank) { return exchange->hello[rank].pid; }
+
+static int64_t new_deadline(const struct exchange *ex) { return fdpass_now() + ex->timeout_ms; }
+
+static void socket_name(const struct exchange *ex, char *name, size_t size)
+{
+    snprintf(name, size, "smfar-%016llx", (unsigned long long)ex->hello[0].nonce);
+}
+
+/* ---- finding each other ---- */
+
+static enum smfar_status say_hello(struct exchange *ex, const struct smfar_store *store)
+{
+    struct hello *mine = &ex->hello[ex->rank];
+    mine->magic = MAGIC;
+    mine->layout = LAYOUT;
+    mine->pid = (int32_t)getpid();
+    mine->uid = (int32_t)geteuid();
+    if (getrandom(&mine->nonce, sizeof(mine->nonce), 0) != sizeof(mine->nonce))
+        return FAIL_ERRNO("getrandom");
+    host_identify(&mine->host);
+    if (ex->rank == 0) {
+        char name[64];
+        socket_name(ex, name, sizeof(name));
+        enum smfar_status status = fdpass_listen(name, SMFAR_MAX_RANKS, &ex->socket[0]);
+        if (status != SMFAR_OK) return status;
+    }
+    char key[32];
+    snprintf(key, sizeof(key), "hello/%d", ex->rank);
+    return store->set(store->context, key, mine, sizeof(*mine));
+}
+
+static enum smfar_status hear_others(struct exchange *ex, const struct smfar_store *store)
+{
+    int64_t deadline = new_deadline(ex);
+    for (int r = 0; r < ex->ranks; r++) {
+        char key[32];
+        if (r == ex->rank) continue;
+        snprintf(key, sizeof(key), "hello/%d", r);
+        int64_t left = deadline - fdpass_now();
+        enum smfar_status status = store->get(store->context, key, &ex->hello[r],
+                                              sizeof(ex->hello[r]), left > 0 ? left : 0);
+        if (status == SMFAR_ERR_TIMEOUT)
+            return FAIL(status, "rank %d did not come within %lld ms", r,
+                        (long long)ex->timeout_ms);
+        if (status != SMFAR_OK)
+            return FAIL(status, "the store failed while waiting for rank %d", r);
+    }
+    return SMFAR_OK;
+}
+
+/* Every rank sees the same table, so every rank comes to the same verdict. */
+static enum smfar_status check_hellos(const struct exchange *ex)
+{
+    const struct hello *first = &ex->hello[0];
+    for (int r = 0; r < ex->ranks; r++) {
+        const struct hello *other = &ex->hello[r];
+        if (other->magic != MAGIC || other->layout != LAYOUT)
+            return FAIL(SMFAR_ERR_UNSUPPORTED, "rank %d runs another version of smfar", r);
+        if (!host_same(&other->host, &first->host))
+            return FAIL(SMFAR_ERR_UNSUPPORTED,
+                        "ranks 0 and %d are on different hosts (%s and %s, or in containers that "
+                        "do not share a network namespace); smfar serves the GPUs of one host: "
+                        "use one group per host, or another backend between hosts",
+                        r, first->host.name, other->host.name);
+        if (other->uid != first->uid)
+            return FAIL(SMFAR_ERR_UNSUPPORTED, "ranks 0 and %d belong to different users", r);
+    }
+    return SMFAR_OK;
+}
+
+/* What a rank says first on its connection. */
+struct greeting {
+    uint64_t nonce;
+    int32_t rank;
+    uint32_t magic;
+};
+
+/* Takes the connection if it comes from a rank that is due; drops it otherwise. */
+static void admit(struct exchange *ex, int fd, pid_t pid, uid_t uid, int64_t deadline, int *missing)
+{
+    struct greeting greeting = {0};
+    int64_t soon = fdpass_now() + 2000;
+    enum smfar_status status = fdpass_receive(fd, &greeting, sizeof(greeting), NULL, 0,
+                                              soon < deadline ? soon : deadline);
+    int r = greeting.rank;
+    if (status == SMFAR_OK && greeting.magic == MAGIC && greeting.nonce == ex->hello[0].nonce &&
+        r > 0 && r < ex->ranks && ex->socket[r] < 0 && uid == (uid_t)ex->hello[r].uid) {
+        ex->socket[r] = fd;
+        (*missing)--;
+        return;
+    }
+    log_warn("dropped a connection from process %d that is no rank of this group", (int)pid);
+    close(fd);
+}
+
+static enum smfar_status accept_ranks(struct exchange *ex)
+{
+    int64_t deadline = new_deadline(ex);
+    int missing = ex->ranks - 1;
+    enum smfar_status status = SMFAR_OK;
+    while (missing > 0 && status == SMFAR_OK) {
+        int fd = -1;
+        pid_t pid;
+        uid_t uid;
+        status = fdpass_accept(ex->socket[0], deadline, &fd, &pid, &uid);
+        if (status == SMFAR_OK) admit(ex, fd, pid, uid, deadline, &missing);
+    }
+    close(ex->socket[0]);
+    ex->socket[0] = -1;
+    return status;
+}
+
+static enum smfar_status connect_to_first(struct exchange *ex)
+{
+    char name[64];
+    int64_t deadline = new_deadline(ex);
+    socket_name(ex, name, sizeof(name));
+    enum smfar_status status = fdpass_connect(name, deadline, &ex->socket[0]);
+    if (status != SMFAR_OK) return status;
+    struct greeting greeting = {ex->hello[0].nonce, ex->rank, MAGIC};
+    return fdpass_send(ex->socket[0], &greeting, sizeof(greeting), NULL, 0, deadline);
+}
+
+enum smfar_status exchange_create(const struct smfar_store *store, int rank, int ranks,
+                                  int64_t timeout_ms, struct exchange **exchange_out)
+{
+    enum smfar_status status;
+    struct exchange *ex = calloc(1, sizeof(*ex));
+    if (!ex) return FAIL(SMFAR_ERR_MEMORY, "no memory for the exchange");
+    ex->rank = rank;
+    ex->ranks = ranks;
+    ex->timeout_ms = timeout_ms;
+    for (int r = 0; r < SMFAR_MAX_RANKS; r++) ex->socket[r] = -1;
+    TRY(say_hello(ex, store));
+    TRY(hear_others(ex, store));
+    TRY(check_hellos(ex));
+    if (ranks > 1) TRY(rank == 0 ? accept_ranks(ex) : connect_to_first(ex));
+    if (ranks == 1) close(ex->socket[0]), ex->socket[0] = -1;
+    TRY(exchange_agree(ex, SMFAR_OK, "connecting the ranks"));
+    *exchange_out = ex;
+    return SMFAR_OK;
+fail:
+    exchange_destroy(ex);
+    return status;
+}
+
+void exchange_destroy(struct exchange *ex)
+{
+    if (!ex) return;
+    for (int r = 0; r < SMFAR_MAX_RANKS; r++)
+        if (ex->socket[r] >= 0) close(ex->socket[r]);
+    free(ex);
+}
+
+/* ---- relaying ---- */
+
+static enum smfar_status send_message(struct exchange *ex, int to, enum smfar_status status,
+                                      const void *data, size_t bytes, const int *fds, int count,
+                                      int64_t deadline)
+{
+    struct header header = {MAGIC, ex->sequence, (uint32_t)status, (uint32_t)bytes};
+    enum smfar_status result =
+        fdpass_send(ex->socket[to], &header, sizeof(header), fds, count, deadline);
+    if (result != SMFAR_OK || bytes == 0) return result;
+    return fdpass_send(ex->socket[to], data, bytes, NULL, 0, deadline);
+}
+
+/* A message that carries a failure: its text becomes this rank's error. */
+static enum smfar_status receive_failure(struct exchange *ex, int from, const struct header *header,
+                                         int64_t deadline)
+{
+    char text[512] = "";
+    if (header->bytes >= sizeof(text)) return FAIL(SMFAR_ERR_PEER, "a broken message came");
+    enum smfar_status status =
+        fdpass_receive(ex->socket[from], text, header->bytes, NULL, 0, deadline);
+    return status != SMFAR_OK ? status : FAIL((enum smfar_status)header->status, "%s", text);
+}
+
+static enum smfar_status receive_message(struct exchange *ex, int from, void *data, size_t bytes,
+                                         int *fds, int count, int64_t deadline)
+{
+    struct header header;
+    enum smfar_status status =
+        fdpass_receive(ex->socket[from], &header, sizeof(header), fds, count, deadline);
+    if (status == SMFAR_ERR_PEER) return FAIL(status, "rank %d has gone", from);
+    if (status == SMFAR_ERR_TIMEOUT)
+        return FAIL(status, "rank %d did not answer within %lld ms", from,
+                    (long long)ex->timeout_ms);
+    if (status != SMFAR_OK) return status;
+    if (header.magic == MAGIC && header.status != SMFAR_OK)
+        return receive_failure(ex, from, &header, deadline);
+    if (header.magic != MAGIC || header.sequence != ex->sequence || header.bytes != bytes)
+        return FAIL(SMFAR_ERR_MISMATCH,
+                    "rank %d is at another step (%u, %u bytes) than rank %d (%u, %zu bytes)", from,
+                    header.sequence, header.bytes, ex->rank, ex->sequence, bytes);
+    return bytes ? fdpass_receive(ex->socket[from], data, bytes, NULL, 0, deadline) : SMFAR_OK;
+}
+
+/* Rank 0 tells everybody that can still hear why it gives up. */
+static void tell_failure(struct exchange *ex, enum smfar_status status)
+{
+    char text[512];
+    snprintf(text, sizeof(text), "%s", smfar_last_error());
+    for (int r = 1; r < ex->ranks; r++)
+        send_message(ex, r, status, text, strlen(text), NULL, 0, fdpass_now() + 1000);
+    FAIL(status, "%s", text);
+}
+
+/* Collective: all[r] is rank r's block, all_fds[r] its descriptor (or NULL when none travel). */
+static enum smfar_status collect_at_first(struct exchange *ex, size_t bytes, char *all,
+                                          int *all_fds, int64_t deadline)
+{
+    for (int r = 1; r < ex->ranks; r++) {
+        enum smfar_status status =
+            receive_message(ex, r, all + bytes * (size_t)r, bytes, all_fds ? all_fds + r : NULL,
+                            all_fds ? 1 : 0, deadline);
+        if (status != SMFAR_OK) return status;
+    }
+    return SMFAR_OK;
+}
+
+enum smfar_status exchange_all_gather(struct exchange *ex, const void *mine, size_t bytes,
+                                      void *all_out)
+{
+    int64_t deadline = new_deadline(ex);
+    size_t total = bytes * (size_t)ex->ranks;
+    enum smfar_status status = SMFAR_OK;
+    char *all = all_out;
+    ex->sequence++;
+    memmove(all + bytes * (size_t)ex->rank, mine, bytes);
+    if (ex->rank != 0) {
+        status = send_message(ex, 0, SMFAR_OK, mine, bytes, NULL, 0, deadline);
+        return status == SMFAR_OK ? receive_message(ex, 0, all, total, NULL, 0, deadline) : status;
+    }
+    status = collect_at_first(ex, bytes, all, NULL, deadline);
+    for (int r = 1; r < ex->ranks && status == SMFAR_OK; r++)
+        status = send_message(ex, r, SMFAR_OK, all, total, NULL, 0, deadline);
+    if (status != SMFAR_OK) tell_failure(ex, status);
+    return status;
+}
+
+enum smfar_status exchange_agree(struct exchange *ex, enum smfar_status status, const char *step)
+{
+    struct verdict {
+        int32_t status;
+        char text[400];
+    } mine = {(int32_t)status, ""}, all[SMFAR_MAX_RANKS];
+    if (status != SMFAR_OK) snprintf(mine.text, sizeof(mine.text), "%s", smfar_last_error());
+    enum smfar_status result = exchange_all_gather(ex, &mine, sizeof(mine), all);
+    if (result != SMFAR_OK) {
+        char text[512];
+        snprintf(text, sizeof(text), "%s", smfar_last_error());
+        return FAIL(result, "%s: %s", step, text);
+    }
+    int worst = 0;
+    for (int r = 1; r < ex->ranks; r++)
+        if (all[r].status > all[worst].status) worst = r;
+    if (all[worst].status == SMFAR_OK) {
+        log_info("%s: done on every rank", step);
+        return SMFAR_OK;
+    }
+    return FAIL((enum smfar_status)all[worst].status, "%s failed on rank %d: %s", step, worst,
+                all[worst].text);
+}
+
+/* ---- descriptors ---- */
+
+enum smfar_status exchange_descriptors(struct exchange *ex, int fd, int *fds_out)
+{
+    int64_t deadline = new_deadline(ex);
+    enum smfar_status status = SMFAR_OK;
+    for (int r = 0; r < ex->ranks; r++) fds_out[r] = -1;
+    ex->sequence++;
+    if (ex->rank != 0) {
+        status = send_message(ex, 0, SMFAR_OK, NULL, 0, &fd, 1, deadline);
+        if (status == SMFAR_OK)
+            status = receive_message(ex, 0, NULL, 0, fds_out, ex->ranks, deadline);
+        if (status == SMFAR_OK) close(fds_out[ex->rank]), fds_out[ex->rank] = -1;
+        return status;
+    }
+    status = collect_at_first(ex, 0, NULL, fds_out, deadline);
+    fds_out[0] = fd;
+    for (int r = 1; r < ex->ranks && status == SMFAR_OK; r++)
+        status = send_message(ex, r, SMFAR_OK, NULL, 0, fds_out, ex->ranks, deadline);
+    fds_out[0] = -1;
+    if (status == SMFAR_OK) return status;
+    for (int r = 1; r < ex->ranks; r++)
+        if (fds_out[r] >= 0) close(fds_out[r]), fds_out[r] = -1;
+    tell_failure(ex, status);
+    return status;
+}
+
+enum smfar_status exchange_descriptor(struct exchange *ex, int fd, int *fd_out)
+{
+    int64_t deadline = new_deadline(ex);
+    enum smfar_status status = SMFAR_OK;
+    *fd_out = -1;
+    ex->sequence++;
+    if (ex->rank != 0) return receive_message(ex, 0, NULL, 0, fd_out, 1, deadline);
+    for (int r = 1; r < ex->ranks && status == SMFAR_OK; r++)
+        status = send_message(ex, r, SMFAR_OK, NULL, 0, &fd, 1, deadline);
+    if (status != SMFAR_OK) tell_failure(ex, status);
+    return status;
+}
+
+/* ---- watching ---- */
+
+int exchange_wait_lost(struct exchange *ex, int timeout_ms)
+{
+    struct pollfd items[SMFAR_MAX_RANKS];
+    int ranks[SMFAR_MAX_RANKS];
+    nfds_t count = 0;
+    for (int r = 0; r < ex->ranks; r++) {
+        if (ex->socket[r] < 0 || ex->lost[r]) continue;
+        ranks[count] = r;
+        items[count++] = (struct pollfd){.fd = ex->socket[r], .events = POLLRDHUP};
+    }
+    if (poll(items, count, timeout_ms) <= 0) return -1;
+    for (nfds_t i = 0; i < count; i++) {
+        if (!items[i].revents) continue;
+        ex->lost[ranks[i]] = 1;
+        return ranks[i];
+    }
+    return -1;
+}

@@ -1,0 +1,48 @@
+/* How the ranks of a group talk while it is set up, and how they notice that one has died.
+ *
+ * Ranks find each other through the key-value store; from then on every rank holds one socket to
+ * rank 0, which relays. Every function marked collective must be called by every rank in the same
+ * order; each has the exchange's deadline, and each fails on every rank when it fails on one. */
+#ifndef SMFAR_BOOTSTRAP_EXCHANGE_H
+#define SMFAR_BOOTSTRAP_EXCHANGE_H
+
+#include <sys/types.h>
+
+#include "../base/status.h"
+
+struct exchange;
+
+/* Collective. Refuses ranks of other versions, other users, or on other hosts, naming them. */
+enum smfar_status exchange_create(const struct smfar_store *store, int rank, int ranks,
+                                  int64_t timeout_ms, struct exchange **exchange_out);
+void exchange_destroy(struct exchange *exchange);
+
+int exchange_rank(const struct exchange *exchange);
+int exchange_ranks(const struct exchange *exchange);
+
+/* The process of a rank. */
+pid_t exchange_pid(const struct exchange *exchange, int rank);
+
+/* Collective. all_out[r] (each `bytes` long) becomes rank r's `mine`. */
+enum smfar_status exchange_all_gather(struct exchange *exchange, const void *mine, size_t bytes,
+                                      void *all_out);
+
+/* Collective. The worst of all ranks' statuses; smfar_last_error() then names the lowest rank that
+ * had it and says what it said. `step` names what was tried. Call it after every step that can fail
+ * on one rank alone, in place of a return. */
+enum smfar_status exchange_agree(struct exchange *exchange, enum smfar_status status,
+                                 const char *step);
+
+/* Collective. fds_out[r] becomes a descriptor of what rank r's fd is; fds_out[mine] stays -1. All
+ * are this rank's to close. */
+enum smfar_status exchange_descriptors(struct exchange *exchange, int fd, int *fds_out);
+
+/* Collective. Every rank but 0 receives a descriptor of what rank 0's fd is; rank 0 gets -1. */
+enum smfar_status exchange_descriptor(struct exchange *exchange, int fd, int *fd_out);
+
+/* Waits at most timeout_ms for a connection to end. Returns the rank whose connection to rank 0 has
+ * ended (0 itself, seen from the others), or -1. Each is returned once. Thread-safe against the
+ * collective functions. */
+int exchange_wait_lost(struct exchange *exchange, int timeout_ms);
+
+#endif
