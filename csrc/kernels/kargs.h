@@ -1,0 +1,119 @@
+/* Numbers shared by the C core and the PTX kernels: the kernel's arguments, the signals at the
+ * start of every window, and the host page of a group.
+ *
+ * The first part is plain macros, for the preprocessor that PTX goes through. The second part, for
+ * C, declares the same as structures and asserts that the two agree. */
+#ifndef SMFAR_KERNELS_KARGS_H
+#define SMFAR_KERNELS_KARGS_H
+
+#define KARGS_MAX_RANKS 16
+
+/* struct kargs: the one argument of every kernel */
+#define KARGS_WINDOW 0      /* u64: base of my window, my own mapping */
+#define KARGS_MULTICAST 8   /* u64: base of the multicast mapping; unused by *_peer kernels */
+#define KARGS_PAGE 16       /* u64: the group's host page, device address */
+#define KARGS_SRC 24        /* u64: input to copy into the window first, or 0 */
+#define KARGS_DST 32        /* u64: output to copy out of the window last, or 0 */
+#define KARGS_OFFSET 40     /* u64: where the chunk lies in my window, bytes from its base */
+#define KARGS_COUNT 48      /* u64: elements in the chunk */
+#define KARGS_TIMEOUT_NS 56 /* u64: deadline of each wait, from its start */
+#define KARGS_SEQUENCE 64   /* u64: the collective's number, for the error record */
+#define KARGS_RANK 72       /* u32 */
+#define KARGS_RANKS 76      /* u32 */
+#define KARGS_HASH 80       /* u32: what must be equal on every rank */
+#define KARGS_SCALE 84      /* f32: 1 / ranks, for averages of floats */
+#define KARGS_SIGNALS 88    /* u32: this channel's signals, bytes from the window's base */
+#define KARGS_PEER 96       /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
+#define KARGS_BYTES 224
+
+/* struct signals: in device memory, one per channel */
+#define SIGNALS_ARRIVE 0     /* u64[2][ranks]: epoch << 32 | hash, written by each rank */
+#define SIGNALS_OFFSET 256   /* u64[2][ranks]: where each rank's chunk lies */
+#define SIGNALS_EPOCH 512    /* u32: phases passed; written by my kernels alone */
+#define SIGNALS_COUNT_IN 640 /* u32: my blocks that have copied in; resets itself */
+#define SIGNALS_COUNT_OUT 768 /* u32: my blocks that are done; resets itself */
+#define SIGNALS_FAILED 896   /* u32: not 0 once a wait has failed: later kernels do nothing */
+#define SIGNALS_BYTES 1024
+#define SIGNALS_LINE 128 /* bytes from one parity's line to the other's */
+
+/* struct host_page: host memory shared by every rank of a group */
+#define PAGE_ABORT 0   /* u32: not 0 ends every wait */
+#define PAGE_ERROR 512 /* struct error_record[KARGS_MAX_RANKS] */
+#define PAGE_APART 1536 /* u64[KARGS_MAX_RANKS]: each rank's last collective whose chunks did not lie
+                         * at one offset on all ranks, and so went over peers */
+#define ERROR_CODE 0   /* u32: 0, or one of ERROR_*; written last */
+#define ERROR_PEER 4   /* u32: the rank that was missing or different */
+#define ERROR_EPOCH 8  /* u32: the phase waited for */
+#define ERROR_MINE 12  /* u32: my hash */
+#define ERROR_THEIRS 16 /* u32: the other's hash */
+#define ERROR_SEQUENCE 24 /* u64: my collective's number */
+#define ERROR_BYTES 64
+
+/* ERROR_CODE */
+#define ERROR_TIMEOUT 1
+#define ERROR_MISMATCH 2
+#define ERROR_ABORTED 3
+
+#ifndef __ASSEMBLER__
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct kargs {
+    uint64_t window, multicast, page;
+    uint64_t src, dst, offset, count;
+    uint64_t timeout_ns, sequence;
+    uint32_t rank, ranks, hash;
+    float scale;
+    uint32_t signals, unused;
+    uint64_t peer[KARGS_MAX_RANKS];
+};
+
+struct signals {
+    uint64_t arrive[2][KARGS_MAX_RANKS];
+    uint64_t offset[2][KARGS_MAX_RANKS];
+    uint32_t epoch[32], count_in[32], count_out[32], failed[32]; /* a 128-byte line each */
+};
+
+struct error_record {
+    uint32_t code, peer, epoch, mine, theirs, unused;
+    uint64_t sequence;
+    uint8_t pad[32];
+};
+
+#define SAME(type, field, number) \
+    static_assert(offsetof(struct type, field) == (number), #type "." #field " is not " #number)
+SAME(kargs, window, KARGS_WINDOW);
+SAME(kargs, multicast, KARGS_MULTICAST);
+SAME(kargs, page, KARGS_PAGE);
+SAME(kargs, src, KARGS_SRC);
+SAME(kargs, dst, KARGS_DST);
+SAME(kargs, offset, KARGS_OFFSET);
+SAME(kargs, count, KARGS_COUNT);
+SAME(kargs, timeout_ns, KARGS_TIMEOUT_NS);
+SAME(kargs, sequence, KARGS_SEQUENCE);
+SAME(kargs, rank, KARGS_RANK);
+SAME(kargs, ranks, KARGS_RANKS);
+SAME(kargs, hash, KARGS_HASH);
+SAME(kargs, scale, KARGS_SCALE);
+SAME(kargs, signals, KARGS_SIGNALS);
+SAME(kargs, peer, KARGS_PEER);
+static_assert(sizeof(struct kargs) == KARGS_BYTES, "struct kargs");
+SAME(signals, arrive, SIGNALS_ARRIVE);
+SAME(signals, offset, SIGNALS_OFFSET);
+SAME(signals, epoch, SIGNALS_EPOCH);
+SAME(signals, count_in, SIGNALS_COUNT_IN);
+SAME(signals, count_out, SIGNALS_COUNT_OUT);
+SAME(signals, failed, SIGNALS_FAILED);
+static_assert(sizeof(struct signals) == SIGNALS_BYTES, "struct signals");
+static_assert(sizeof(uint64_t[KARGS_MAX_RANKS]) == SIGNALS_LINE, "one line per parity");
+SAME(error_record, code, ERROR_CODE);
+SAME(error_record, peer, ERROR_PEER);
+SAME(error_record, epoch, ERROR_EPOCH);
+SAME(error_record, mine, ERROR_MINE);
+SAME(error_record, theirs, ERROR_THEIRS);
+SAME(error_record, sequence, ERROR_SEQUENCE);
+static_assert(sizeof(struct error_record) == ERROR_BYTES, "struct error_record");
+#undef SAME
+#endif
+#endif

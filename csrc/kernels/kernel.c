@@ -1,0 +1,142 @@
+/* Loads the module images and launches kernels. See kernel.h. */
+#include "kernel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../base/log.h"
+#include "image.h"
+
+/* The spellings of kernels.def as the numbers of smfar.h. */
+#define OP_sum SMFAR_SUM
+#define OP_avg SMFAR_AVG
+#define TYPE_f32 SMFAR_F32
+#define TYPE_f16 SMFAR_F16
+#define TYPE_bf16 SMFAR_BF16
+#define TYPE_i32 SMFAR_I32
+#define TYPE_i64 SMFAR_I64
+
+/* 1 when the literal ends in "_mc" */
+#define IS_MC(literal) \
+    (literal[sizeof(literal) - 4] == '_' && literal[sizeof(literal) - 3] == 'm' && \
+     literal[sizeof(literal) - 2] == 'c')
+
+const struct kernel_row kernel_rows[KERNELS] = {
+#define PLAIN(file) {"smfar_" #file, #file, SMFAR_OPS, SMFAR_DTYPES, IS_MC(#file)},
+#define KERNEL(file, op, type)                                                                     \
+    {"smfar_" #file "_" #op "_" #type, #file, OP_##op, TYPE_##type, IS_MC(#file)},
+#include "kernels.def"
+#undef PLAIN
+#undef KERNEL
+};
+
+struct kernels {
+    struct driver *driver;
+    CUmodule modules[2]; /* by kernel_row.multicast */
+    CUfunction functions[KERNELS];
+};
+
+enum kernel_id kernel_find(const char *file, enum smfar_op op, enum smfar_dtype dtype)
+{
+    for (int id = 0; id < KERNELS; id++)
+        if (!strcmp(kernel_rows[id].file, file) && kernel_rows[id].op == op &&
+            kernel_rows[id].dtype == dtype)
+            return id;
+    return KERNELS;
+}
+
+static CUresult load_image(struct driver *driver, const struct kernel_image *image,
+                           CUmodule *module, char *log, size_t size)
+{
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)(uintptr_t)size};
+    log[0] = 0;
+    return driver->cuModuleLoadDataEx(module, image->data, 2, options, values);
+}
+
+/* The cubin made for this GPU if there is one and the driver takes it, else the PTX text. */
+static enum smfar_status load_module(struct driver *driver, const char *name, CUmodule *module_out)
+{
+    enum smfar_status status;
+    CUdevice device = 0;
+    int major = 0, minor = 0;
+    char log[2048];
+    CU(cuCtxGetDevice, &device);
+    CU(cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+    CU(cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+    for (const struct kernel_image *image = kernel_images; image->module; image++) {
+        if (strcmp(image->module, name)) continue;
+        if (image->compute && image->compute != 10 * major + minor) continue;
+        CUresult result = load_image(driver, image, module_out, log, sizeof(log));
+        if (result == CUDA_SUCCESS) {
+            log_info("loaded module %s as %s", name, image->compute ? "cubin" : "PTX");
+            return SMFAR_OK;
+        }
+        if (image->compute) continue;
+        driver_failed_at(__FILE__, __LINE__, driver, "cuModuleLoadDataEx", result);
+        return FAIL(SMFAR_ERR_DRIVER, "module %s: %s; %s", name, smfar_last_error(), log);
+    }
+    return FAIL(SMFAR_ERR_UNSUPPORTED, "this build holds no module %s", name);
+fail:
+    return status;
+}
+
+enum smfar_status kernels_load(struct driver *driver, int multicast, struct kernels **kernels_out)
+{
+    enum smfar_status status;
+    struct kernels *kernels = calloc(1, sizeof(*kernels));
+    if (!kernels) return FAIL(SMFAR_ERR_MEMORY, "no memory for the kernel table");
+    kernels->driver = driver;
+    TRY(load_module(driver, "peer", &kernels->modules[0]));
+    if (multicast) TRY(load_module(driver, "mc", &kernels->modules[1]));
+    for (int id = 0; id < KERNELS; id++) {
+        CUmodule module = kernels->modules[kernel_rows[id].multicast];
+        if (module) CU(cuModuleGetFunction, &kernels->functions[id], module, kernel_rows[id].entry);
+    }
+    *kernels_out = kernels;
+    return SMFAR_OK;
+fail:
+    kernels_unload(kernels);
+    return status;
+}
+
+void kernels_unload(struct kernels *kernels)
+{
+    if (!kernels) return;
+    struct driver *driver = kernels->driver;
+    for (int i = 0; i < 2; i++)
+        if (kernels->modules[i]) CU_WARN(cuModuleUnload, kernels->modules[i]);
+    free(kernels);
+}
+
+enum smfar_status kernel_launch(const struct kernels *kernels, enum kernel_id id, int blocks,
+                                int threads, const struct kargs *args, CUstream stream)
+{
+    enum smfar_status status;
+    struct driver *driver = kernels->driver;
+    struct kargs copy = *args;
+    void *params[] = {&copy};
+    if (!kernels->functions[id])
+        return FAIL(SMFAR_ERR_UNSUPPORTED, "kernel %s is not loaded", kernel_rows[id].entry);
+    CU(cuLaunchKernel, kernels->functions[id], (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1, 0,
+       stream, params, NULL);
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+enum smfar_status kernel_resources(const struct kernels *kernels, enum kernel_id id,
+                                   int *registers_out, int *local_bytes_out)
+{
+    enum smfar_status status;
+    struct driver *driver = kernels->driver;
+    if (!kernels->functions[id])
+        return FAIL(SMFAR_ERR_UNSUPPORTED, "kernel %s is not loaded", kernel_rows[id].entry);
+    CU(cuFuncGetAttribute, registers_out, CU_FUNC_ATTRIBUTE_NUM_REGS, kernels->functions[id]);
+    CU(cuFuncGetAttribute, local_bytes_out, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+       kernels->functions[id]);
+    return SMFAR_OK;
+fail:
+    return status;
+}

@@ -1,0 +1,45 @@
+/* The kernels of one device: loaded once, all of them, when a communicator is created (loading
+ * later, while a kernel spins, can deadlock), and launched with one struct kargs. */
+#ifndef SMFAR_KERNELS_KERNEL_H
+#define SMFAR_KERNELS_KERNEL_H
+
+#include "../driver/driver.h"
+#include "kargs.h"
+
+/* One number per row of kernels.def: KERNEL_all_reduce_twoshot_mc_sum_f32, KERNEL_barrier_peer … */
+enum kernel_id {
+#define PLAIN(file) KERNEL_##file,
+#define KERNEL(file, op, type) KERNEL_##file##_##op##_##type,
+#include "kernels.def"
+#undef PLAIN
+#undef KERNEL
+    KERNELS
+};
+
+struct kernel_row {
+    const char *entry;      /* "smfar_all_reduce_twoshot_mc_sum_f32" */
+    const char *file;       /* "all_reduce_twoshot_mc" */
+    enum smfar_op op;       /* SMFAR_OPS for PLAIN rows */
+    enum smfar_dtype dtype; /* SMFAR_DTYPES for PLAIN rows */
+    int multicast;          /* the file ends in _mc */
+};
+extern const struct kernel_row kernel_rows[KERNELS];
+
+/* The row of this file, op and type, or KERNELS when there is none. */
+enum kernel_id kernel_find(const char *file, enum smfar_op op, enum smfar_dtype dtype);
+
+struct kernels;
+
+/* Loads the peer module, and the multicast module when `multicast`, on the current context. */
+enum smfar_status kernels_load(struct driver *driver, int multicast, struct kernels **kernels_out);
+void kernels_unload(struct kernels *kernels);
+
+/* `args` is copied; blocks x threads, threads a multiple of 32. */
+enum smfar_status kernel_launch(const struct kernels *kernels, enum kernel_id id, int blocks,
+                                int threads, const struct kargs *args, CUstream stream);
+
+/* Registers and local (spill) bytes per thread that the driver reports. */
+enum smfar_status kernel_resources(const struct kernels *kernels, enum kernel_id id,
+                                   int *registers_out, int *local_bytes_out);
+
+#endif
