@@ -1,0 +1,291 @@
+/* The public functions that act on a live communicator: arguments are checked here and nowhere
+ * else, the communicator is locked and its context made current, and a collective is called. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/collectives.h"
+#include "comm/failure.h"
+#include "comm/work.h"
+
+/* Lock and context around one call. */
+static enum smfar_status enter(struct smfar_comm *comm)
+{
+    if (!comm) return FAIL(SMFAR_ERR_ARGUMENT, "the communicator is NULL");
+    pthread_mutex_lock(&comm->lock);
+    enum smfar_status status = comm_check(comm);
+    if (status == SMFAR_OK) status = comm_enter(comm);
+    if (status != SMFAR_OK) pthread_mutex_unlock(&comm->lock);
+    return status;
+}
+
+static void leave(struct smfar_comm *comm)
+{
+    comm_leave(comm);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+static enum smfar_status check_buffers(const char *what, const void *send, const void *recv,
+                                       uint64_t count, int dtype)
+{
+    size_t bytes = dtype_bytes(dtype);
+    if (!bytes) return FAIL(SMFAR_ERR_ARGUMENT, "%s: %d is no smfar_dtype", what, dtype);
+    if (count > UINT64_MAX / 32 / bytes)
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: %llu elements cannot be right", what,
+                    (unsigned long long)count);
+    if (count && (!send || !recv))
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: a buffer is NULL", what);
+    size_t aligned = bytes > 8 ? 8 : bytes;
+    if ((uintptr_t)send % aligned || (uintptr_t)recv % aligned)
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: a buffer of %s must be %zu-byte aligned", what,
+                    name_dtype(dtype), aligned);
+    return SMFAR_OK;
+}
+
+enum smfar_status smfar_all_reduce(const void *send, void *recv, size_t count,
+                                   enum smfar_dtype dtype, enum smfar_op op, smfar_comm *comm,
+                                   smfar_stream stream)
+{
+    enum smfar_status status = check_buffers("all_reduce", send, recv, count, (int)dtype);
+    if (status != SMFAR_OK) return status;
+    if ((int)op < 0 || op >= SMFAR_OPS)
+        return FAIL(SMFAR_ERR_ARGUMENT, "all_reduce: %d is no smfar_op", (int)op);
+    status = enter(comm);
+    if (status != SMFAR_OK) return status;
+    struct call call = {comm,    stream, COLLECTIVE_ALL_REDUCE, (int)dtype, (int)op, -1, count,
+                        KERNELS, 0,      0};
+    status = all_reduce_enqueue(&call, send, recv);
+    leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_broadcast(const void *send, void *recv, size_t count,
+                                  enum smfar_dtype dtype, int root, smfar_comm *comm,
+                                  smfar_stream stream)
+{
+    int is_root = comm && root == comm->rank;
+    enum smfar_status status =
+        check_buffers("broadcast", is_root ? send : recv, recv, count, (int)dtype);
+    if (status != SMFAR_OK) return status;
+    if (comm && (root < 0 || root >= comm->ranks))
+        return FAIL(SMFAR_ERR_ARGUMENT, "broadcast: root %d is not one of the %d ranks", root,
+                    comm->ranks);
+    status = enter(comm);
+    if (status != SMFAR_OK) return status;
+    struct call call = {comm,    stream, COLLECTIVE_BROADCAST, (int)dtype, -1, root, count,
+                        KERNELS, 0,      0};
+    status = broadcast_enqueue(&call, send, recv);
+    leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t count,
+                                   enum smfar_dtype dtype, smfar_comm *comm, smfar_stream stream)
+{
+    if (!recv) return FAIL(SMFAR_ERR_ARGUMENT, "all_gather: the array of outputs is NULL");
+    enum smfar_status status = SMFAR_OK;
+    for (int r = 0; comm && r < comm->ranks && status == SMFAR_OK; r++)
+        status = check_buffers("all_gather", send, recv[r], count, (int)dtype);
+    if (status == SMFAR_OK) status = enter(comm);
+    if (status != SMFAR_OK) return status;
+    struct call call = {comm,    stream, COLLECTIVE_ALL_GATHER, (int)dtype, -1, -1, count,
+                        KERNELS, 0,      0};
+    status = all_gather_enqueue(&call, send, recv);
+    leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_barrier(smfar_comm *comm, smfar_stream stream)
+{
+    enum smfar_status status = enter(comm);
+    if (status != SMFAR_OK) return status;
+    struct call call = {comm, stream, COLLECTIVE_BARRIER, -1, -1, -1, 0, KERNELS, 0, 0};
+    status = barrier_enqueue(&call);
+    leave(comm);
+    return status;
+}
+
+/* ---- state ---- */
+
+int smfar_comm_rank(const smfar_comm *comm) { return comm->rank; }
+int smfar_comm_ranks(const smfar_comm *comm) { return comm->ranks; }
+int smfar_comm_device(const smfar_comm *comm) { return comm->device; }
+smfar_stream smfar_comm_stream(const smfar_comm *comm) { return comm->stream; }
+
+uint64_t smfar_comm_sequence(const smfar_comm *comm) { return atomic_load(&comm->sequence); }
+
+void smfar_comm_set_timeout(smfar_comm *comm, int64_t timeout_ms)
+{
+    if (timeout_ms > 0) atomic_store(&comm->timeout_ms, timeout_ms);
+}
+
+enum smfar_status smfar_comm_error(smfar_comm *comm)
+{
+    return comm ? comm_check(comm) : FAIL(SMFAR_ERR_ARGUMENT, "the communicator is NULL");
+}
+
+void smfar_comm_abort(smfar_comm *comm, const char *reason)
+{
+    char text[PAGE_TEXT];
+    if (!comm) return;
+    snprintf(text, sizeof(text), "rank %d aborted the group: %s", comm->rank,
+             reason ? reason : "no reason given");
+    failure_publish(comm, SMFAR_ERR_ABORTED, 0, text);
+}
+
+enum smfar_status smfar_comm_query(smfar_comm *comm, uint64_t sequence)
+{
+    return work_query(comm, sequence);
+}
+
+enum smfar_status smfar_comm_wait(smfar_comm *comm, uint64_t sequence, int64_t timeout_ms)
+{
+    return work_wait(comm, sequence,
+                     timeout_ms < 0 ? atomic_load(&comm->timeout_ms) + 5000 : timeout_ms);
+}
+
+enum smfar_status smfar_stream_order(smfar_comm *comm, smfar_stream before, smfar_stream after)
+{
+    CUevent event = NULL;
+    enum smfar_status status = enter(comm);
+    if (status != SMFAR_OK) return status;
+    struct driver *driver = comm->driver;
+    CU(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
+    CU(cuEventRecord, event, before);
+    CU(cuStreamWaitEvent, after, event, 0);
+fail:
+    if (event) CU_WARN(cuEventDestroy, event);
+    leave(comm);
+    return status;
+}
+
+/* ---- the window ---- */
+
+/* Collective: ranges that every rank has freed become free. All ranks hold the same ranges. */
+static enum smfar_status collect_freed(struct smfar_comm *comm)
+{
+    struct heap *heap = &comm->window->heap;
+    size_t count = (size_t)heap->count;
+    uint8_t *marks = calloc(count + 1, (size_t)comm->ranks + 1), *all = marks + count;
+    if (!marks) return FAIL(SMFAR_ERR_MEMORY, "no memory for the window's range table");
+    for (size_t i = 0; i < count; i++) marks[i] = (uint8_t)heap->ranges[i].freed;
+    enum smfar_status status = exchange_all_gather(comm->exchange, marks, count, all);
+    for (size_t i = count; status == SMFAR_OK && i-- > 0;) {
+        int freed = 1;
+        for (int r = 0; r < comm->ranks; r++) freed &= all[(size_t)r * count + i];
+        if (freed) heap_give(heap, heap->ranges[i].offset);
+    }
+    free(marks);
+    return status;
+}
+
+static enum smfar_status check_same_bytes(struct smfar_comm *comm, size_t bytes)
+{
+    uint64_t mine = bytes, all[SMFAR_MAX_RANKS];
+    enum smfar_status status = exchange_all_gather(comm->exchange, &mine, sizeof(mine), all);
+    for (int r = 0; status == SMFAR_OK && r < comm->ranks; r++)
+        if (all[r] != all[0])
+            return FAIL(SMFAR_ERR_MISMATCH,
+                        "window_alloc: rank 0 asks for %llu bytes, rank %d for %llu",
+                        (unsigned long long)all[0], r, (unsigned long long)all[r]);
+    return status;
+}
+
+enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes, void **ptr_out)
+{
+    size_t offset = 0;
+    if (!ptr_out) return FAIL(SMFAR_ERR_ARGUMENT, "ptr_out is NULL");
+    enum smfar_status status = enter(comm);
+    if (status != SMFAR_OK) return status;
+    status = check_same_bytes(comm, bytes);
+    if (status == SMFAR_OK) status = collect_freed(comm);
+    if (status == SMFAR_OK) status = heap_take(&comm->window->heap, bytes, &offset);
+    if (status == SMFAR_OK)
+        *ptr_out = (void *)(uintptr_t)(comm->window->peer[comm->rank] + offset);
+    leave(comm);
+    return status;
+}
+
+void smfar_window_free(smfar_comm *comm, void *ptr)
+{
+    size_t offset = 0;
+    if (!comm || !ptr) return;
+    pthread_mutex_lock(&comm->lock);
+    if (window_offset(comm->window, ptr, 0, &offset))
+        heap_find(&comm->window->heap, offset)->freed = 1;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* ---- reports ---- */
+
+/* What this rank cannot know beforehand, and what it has seen so far. */
+static void explain_apart(struct smfar_comm *comm, char *text, size_t size)
+{
+    uint64_t last = atomic_load(&comm->page.host->apart[comm->rank]);
+    int n = snprintf(text, size,
+                     "; if ranks' tensors lie at unequal offsets the kernel takes its peer loop");
+    if (last)
+        snprintf(text + n, size - (size_t)n, ", as in collective number %llu",
+                 (unsigned long long)last);
+}
+
+enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
+                                enum smfar_dtype dtype, enum smfar_op op, char *text, size_t size)
+{
+    size_t offset = 0;
+    struct plan plan;
+    char apart[160] = "";
+    enum smfar_status status = check_buffers("explain", ptr ? ptr : "", ptr ? ptr : "", 0,
+                                             (int)dtype);
+    if (status == SMFAR_OK) status = enter(comm);
+    if (status != SMFAR_OK) return status;
+    struct call call = {comm,    NULL, COLLECTIVE_ALL_REDUCE, (int)dtype, (int)op, -1, count,
+                        KERNELS, 0,    0};
+    status = collective_plan(&call, &plan);
+    int inside = ptr && window_offset(comm->window, ptr, count * dtype_bytes((int)dtype), &offset);
+    if (status == SMFAR_OK && kernel_rows[plan.kernel].multicast)
+        explain_apart(comm, apart, sizeof(apart));
+    if (status == SMFAR_OK)
+        snprintf(text, size,
+                 "all_reduce(%s, %s, %zu elements) over %d ranks: %s, %d blocks of %d threads, "
+                 "%llu elements a step, because %s; the tensor %s%s",
+                 name_op((int)op), name_dtype((int)dtype), count, comm->ranks, plan.algorithm,
+                 plan.blocks, plan.threads, (unsigned long long)plan.chunk, plan.reason,
+                 inside ? "lies in the window: no staging"
+                        : "lies outside the window: copied through a staging slot by the kernel",
+                 apart);
+    leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text, size_t size)
+{
+    enum smfar_status status = enter(comm);
+    if (status != SMFAR_OK) return status;
+    int objects, windows, n;
+    multicast_count(&objects, &windows);
+    n = snprintf(text, size,
+                 "rank %d of %d on the %s; multicast %s; window of %zu bytes, steps of %zu; "
+                 "multicast objects in this process: %d, serving %d windows\n",
+                 comm->rank, comm->ranks, comm->driver->name, comm->multicast_reason,
+                 comm->window->bytes, comm->agreed.chunk_bytes, objects, windows);
+    for (int r = 0; r < comm->ranks && n > 0 && (size_t)n < size; r++) {
+        const struct capability *rank = &comm->capability[r];
+        n += snprintf(text + n, size - (size_t)n,
+                      "  rank %d: %s, %d SMs, compute capability %d.%d, multicast %s\n", r,
+                      rank->device, rank->sm_count, rank->compute / 10, rank->compute % 10,
+                      rank->multicast ? "possible" : rank->reason);
+    }
+    leave(comm);
+    return SMFAR_OK;
+}
+
+enum smfar_status smfar_comm_path(smfar_comm *comm, int index, struct smfar_path *path_out)
+{
+    if (!comm || !path_out || index < 0) return FAIL(SMFAR_ERR_ARGUMENT, "no such path");
+    pthread_mutex_lock(&comm->lock);
+    int there = index < comm->path_count;
+    if (there) *path_out = comm->paths[index];
+    pthread_mutex_unlock(&comm->lock);
+    return there ? SMFAR_OK : FAIL(SMFAR_ERR_ARGUMENT, "path %d: there are fewer", index);
+}

@@ -1,0 +1,27 @@
+/* The collectives as steps on a stream. Arguments have been checked by api.c; each function runs
+ * under the communicator's lock, on its context. */
+#ifndef SMFAR_COLLECTIVES_COLLECTIVES_H
+#define SMFAR_COLLECTIVES_COLLECTIVES_H
+
+#include "../comm/channel.h"
+#include "plan.h"
+
+enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *recv);
+enum smfar_status broadcast_enqueue(struct call *call, const void *send, void *recv);
+enum smfar_status all_gather_enqueue(struct call *call, const void *send, void *const *recv);
+enum smfar_status barrier_enqueue(struct call *call);
+
+/* The plan for a call. */
+enum smfar_status collective_plan(const struct call *call, struct plan *plan_out);
+
+/* Copies `bytes` from `src` into every rank's staging slot at `at`: once to the multicast address,
+ * or once to each rank. */
+enum smfar_status copy_to_slots(const struct call *call, const void *src, size_t at, size_t bytes);
+
+/* Copies `bytes` from my own staging slot at `at` to `dst`. */
+enum smfar_status copy_from_slot(const struct call *call, void *dst, size_t at, size_t bytes);
+
+/* Copies between two places outside the window, unless they are the same. */
+enum smfar_status copy_outside(const struct call *call, void *dst, const void *src, size_t bytes);
+
+#endif

@@ -1,0 +1,96 @@
+/* See plan.h. */
+#include "plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Bytes that one thread of a reducing kernel has in flight: eight vectors of 16. */
+enum { THREAD_BYTES = 128, MC_THREADS = 1024, PEER_THREADS = 512, LEAST_THREADS = 128 };
+
+/* Measured for switch kernels elsewhere: two blocks carry a link's share at eight ranks, four at
+ * fewer, where each rank reduces more. Over peers eight fill the link. */
+static int default_budget(int multicast, int ranks)
+{
+    if (!multicast) return 8;
+    return ranks >= 8 ? 2 : 4;
+}
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* As many threads as have work, then as many blocks as that fills, up to the budget. */
+static void shape(const struct plan_query *query, int multicast, struct plan *plan)
+{
+    uint64_t chunk = query->count < plan->chunk ? query->count : plan->chunk;
+    uint64_t bytes = chunk * dtype_bytes(query->dtype) / (uint64_t)query->ranks;
+    uint64_t threads = (bytes + THREAD_BYTES - 1) / THREAD_BYTES;
+    int most = multicast ? MC_THREADS : PEER_THREADS;
+    int budget = default_budget(multicast, query->ranks);
+    if (query->agreed.sm_budget) budget = query->agreed.sm_budget;
+    budget = least(budget, query->agreed.resident_blocks);
+    uint64_t blocks = (threads + (uint64_t)most - 1) / (uint64_t)most;
+    plan->blocks = blocks < 1 ? 1 : blocks > (uint64_t)budget ? budget : (int)blocks;
+    plan->threads = threads >= (uint64_t)most ? most : ((int)threads + 31) / 32 * 32;
+    if (plan->threads < LEAST_THREADS) plan->threads = LEAST_THREADS;
+}
+
+static enum smfar_status plan_all_reduce(const struct plan_query *query, struct plan *plan)
+{
+    enum kernel_id mc = kernel_find("all_reduce_twoshot_mc", query->op, query->dtype);
+    enum kernel_id peer = kernel_find("all_reduce_twoshot_peer", query->op, query->dtype);
+    if (peer == KERNELS)
+        return FAIL(SMFAR_ERR_UNSUPPORTED,
+                    "all_reduce(%s) of %s is not available yet; smfar sums and averages f32, f16, "
+                    "bf16, i32 and i64: convert the tensor, or use a group of another backend",
+                    name_op(query->op), name_dtype(query->dtype));
+    int multicast = query->agreed.multicast && mc != KERNELS;
+    plan->algorithm = multicast ? "twoshot_mc" : "twoshot_peer";
+    plan->kernel = multicast ? mc : peer;
+    shape(query, multicast, plan);
+    if (multicast)
+        snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the switch sums %s",
+                 name_dtype(query->dtype));
+    else if (query->agreed.multicast)
+        snprintf(plan->reason, sizeof(plan->reason), "the switch has no safe %s of %s",
+                 name_op(query->op), name_dtype(query->dtype));
+    else
+        snprintf(plan->reason, sizeof(plan->reason), "multicast is %.120s",
+                 query->multicast_reason);
+    return SMFAR_OK;
+}
+
+/* Broadcast and all-gather: copies between barriers. */
+static void plan_copies(const struct plan_query *query, struct plan *plan)
+{
+    int multicast = query->agreed.multicast && query->agreed.multicast_copy;
+    plan->algorithm = multicast ? "copy_mc" : "copy_peer";
+    plan->kernel = KERNELS;
+    plan->blocks = 1; /* of the barriers */
+    plan->threads = 32;
+    snprintf(plan->reason, sizeof(plan->reason), "%s",
+             multicast ? "copies to the multicast address were tried and work"
+                       : "one copy to each peer: no copies to a multicast address here");
+}
+
+/* Elements of one step: what fits the staging slot, of which an all-gather gives each rank a
+ * part. */
+static uint64_t chunk_elements(const struct plan_query *query)
+{
+    uint64_t bytes = query->agreed.chunk_bytes;
+    if (query->collective == COLLECTIVE_ALL_GATHER) bytes /= (uint64_t)query->ranks;
+    uint64_t elements = bytes / 16 * 16 / dtype_bytes(query->dtype);
+    return elements ? elements : 1;
+}
+
+enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_out)
+{
+    struct plan plan;
+    enum smfar_status status = SMFAR_OK;
+    memset(&plan, 0, sizeof(plan));
+    plan.chunk = chunk_elements(query);
+    if (query->collective == COLLECTIVE_ALL_REDUCE)
+        status = plan_all_reduce(query, &plan);
+    else
+        plan_copies(query, &plan);
+    if (status == SMFAR_OK) *plan_out = plan;
+    return status;
+}

@@ -1,0 +1,152 @@
+/* See channel.h. */
+#include "channel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "failure.h"
+
+static uint32_t hash_words(const uint64_t *words, int count)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a, a byte at a time */
+    for (int i = 0; i < count; i++)
+        for (int shift = 0; shift < 64; shift += 8)
+            hash = (hash ^ (uint32_t)(words[i] >> shift & 255)) * 16777619u;
+    return hash;
+}
+
+/* Only what must be equal on every rank, and nothing that differs legally: no offsets, no launch
+ * shapes. */
+static uint32_t hash_call(const struct call *call)
+{
+    uint64_t words[] = {(uint64_t)call->collective, (uint64_t)call->dtype, (uint64_t)call->op,
+                        (uint64_t)call->root, call->count, (uint64_t)call->kernel};
+    return hash_words(words, (int)(sizeof(words) / sizeof(words[0])));
+}
+
+/* Told before anything is launched, so that whoever finds a mismatch can name both sides. */
+static void announce(const struct call *call)
+{
+    struct smfar_comm *comm = call->comm;
+    struct page_entry *entry = &comm->page.host->ring[comm->rank][call->sequence % PAGE_RING];
+    atomic_store_explicit(&entry->sequence, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    entry->hash = call->hash;
+    entry->collective = (int32_t)call->collective;
+    entry->dtype = call->dtype;
+    entry->op = call->op;
+    entry->root = call->root;
+    entry->kernel = call->kernel;
+    entry->count = call->count;
+    atomic_store_explicit(&entry->sequence, call->sequence, memory_order_release);
+}
+
+/* Collectives of a group run one after another, in the order in which the host calls them, on
+ * whatever streams. */
+static enum smfar_status order_streams(struct call *call)
+{
+    enum smfar_status status;
+    struct driver *driver = call->comm->driver;
+    if (call->comm->last_stream && call->comm->last_stream != call->stream)
+        CU(cuStreamWaitEvent, call->stream, call->comm->order, 0);
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+enum smfar_status channel_begin(struct call *call)
+{
+    struct smfar_comm *comm = call->comm;
+    if (!call->stream) call->stream = comm->stream;
+    enum smfar_status status = order_streams(call);
+    if (status != SMFAR_OK) return status;
+    call->sequence = atomic_load(&comm->sequence) + 1;
+    call->hash = hash_call(call);
+    announce(call);
+    atomic_store(&comm->sequence, call->sequence);
+    return SMFAR_OK;
+}
+
+static void fill_args(const struct call *call, struct kargs *args)
+{
+    const struct smfar_comm *comm = call->comm;
+    const struct window *window = comm->window;
+    args->window = window->peer[comm->rank];
+    args->multicast = window->multicast.base;
+    args->page = comm->page.device;
+    args->timeout_ns = (uint64_t)atomic_load(&comm->timeout_ms) * 1000000u;
+    args->sequence = call->sequence;
+    args->rank = (uint32_t)comm->rank;
+    args->ranks = (uint32_t)comm->ranks;
+    args->hash = call->hash;
+    args->scale = 1.0f / (float)comm->ranks;
+    args->signals = 0;
+    for (int r = 0; r < comm->ranks; r++) args->peer[r] = window->peer[r];
+}
+
+enum smfar_status channel_launch(struct call *call, enum kernel_id id, int blocks, int threads,
+                                 struct kargs *args)
+{
+    fill_args(call, args);
+    return kernel_launch(call->comm->kernels, id, blocks, threads, args, call->stream);
+}
+
+enum smfar_status channel_barrier(struct call *call)
+{
+    struct kargs args;
+    memset(&args, 0, sizeof(args));
+    enum kernel_id id = call->comm->agreed.multicast ? KERNEL_barrier_mc : KERNEL_barrier_peer;
+    return channel_launch(call, id, 1, 32, &args);
+}
+
+static enum smfar_status mark_done(struct call *call)
+{
+    enum smfar_status status;
+    struct smfar_comm *comm = call->comm;
+    struct driver *driver = comm->driver;
+    CUdeviceptr word =
+        comm->page.device + offsetof(struct host_page, words) +
+        (size_t)comm->rank * sizeof(struct page_words) + offsetof(struct page_words, done);
+    CU(cuStreamWriteValue64, call->stream, word, call->sequence, CU_STREAM_WRITE_VALUE_DEFAULT);
+    CU(cuEventRecord, comm->order, call->stream);
+    comm->last_stream = call->stream;
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+enum smfar_status channel_end(struct call *call, enum smfar_status status)
+{
+    char text[PAGE_TEXT];
+    enum smfar_status marked = mark_done(call);
+    if (status == SMFAR_OK) status = marked;
+    if (status == SMFAR_OK) return SMFAR_OK;
+    /* the others have begun, or will: without this rank they would wait for the deadline */
+    snprintf(text, sizeof(text), "rank %d could not enqueue %s: %s", call->comm->rank,
+             name_collective(call->collective), smfar_last_error());
+    failure_publish(call->comm, status, call->sequence, text);
+    return FAIL(status, "%s", text);
+}
+
+void channel_count(struct call *call, const char *algorithm, const char *reason, uint64_t bytes,
+                   uint64_t staged_bytes, int blocks, int threads)
+{
+    struct smfar_comm *comm = call->comm;
+    const char *collective = name_collective(call->collective);
+    int i = 0;
+    while (i < comm->path_count && (strcmp(comm->paths[i].collective, collective) ||
+                                    strcmp(comm->paths[i].algorithm, algorithm)))
+        i++;
+    if (i == COMM_PATHS) return;
+    struct smfar_path *path = &comm->paths[i];
+    if (i == comm->path_count) {
+        *path = (struct smfar_path){collective, algorithm, comm->path_reasons[i], 0, 0, 0, 0, 0};
+        comm->path_count++;
+    }
+    snprintf(comm->path_reasons[i], sizeof(comm->path_reasons[i]), "%s", reason);
+    path->calls++;
+    path->bytes += bytes;
+    path->staged_bytes += staged_bytes;
+    path->blocks = blocks;
+    path->threads = threads;
+}

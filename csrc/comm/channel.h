@@ -1,0 +1,37 @@
+/* One collective on its stream: numbered, announced in the ring, ordered behind the one before,
+ * launched, and marked done. Every collective is channel_begin, steps, channel_end, under the
+ * communicator's lock and context. */
+#ifndef SMFAR_COMM_CHANNEL_H
+#define SMFAR_COMM_CHANNEL_H
+
+#include "comm.h"
+#include "names.h"
+
+struct call {
+    struct smfar_comm *comm;
+    CUstream stream;
+    enum collective collective;
+    int dtype, op, root; /* -1 where the collective has none */
+    uint64_t count;      /* elements, as the caller gave it */
+    enum kernel_id kernel;
+    uint64_t sequence; /* set by channel_begin */
+    uint32_t hash;     /* of all that must be equal on every rank */
+};
+
+enum smfar_status channel_begin(struct call *call);
+
+/* Launches `id`; the caller has set src, dst, offset and count of `args`, this sets the rest. */
+enum smfar_status channel_launch(struct call *call, enum kernel_id id, int blocks, int threads,
+                                 struct kargs *args);
+
+/* A barrier of all ranks on the stream, by the barrier kernel. */
+enum smfar_status channel_barrier(struct call *call);
+
+/* Also after a failed step: what was enqueued is still ordered and counted. */
+enum smfar_status channel_end(struct call *call, enum smfar_status status);
+
+/* Counts the call for smfar_comm_path. */
+void channel_count(struct call *call, const char *algorithm, const char *reason, uint64_t bytes,
+                   uint64_t staged_bytes, int blocks, int threads);
+
+#endif

@@ -1,0 +1,113 @@
+/* The life of a communicator, and its context on the calling thread. */
+#include "comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../base/log.h"
+#include "failure.h"
+#include "watchdog.h"
+#include "work.h"
+
+/* How long destroy waits for work of a group that has failed. */
+enum { DRAIN_AFTER_FAILURE_MS = 2000 };
+
+enum smfar_status comm_enter(struct smfar_comm *comm)
+{
+    enum smfar_status status;
+    struct driver *driver = comm->driver;
+    CU(cuCtxPushCurrent, comm->context);
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+void comm_leave(struct smfar_comm *comm)
+{
+    struct driver *driver = comm->driver;
+    CUcontext context;
+    CU_WARN(cuCtxPopCurrent, &context);
+}
+
+enum smfar_status comm_check(struct smfar_comm *comm)
+{
+    if (comm->owner_pid != (int)getpid())
+        return FAIL(SMFAR_ERR_UNSUPPORTED,
+                    "this communicator belongs to process %d; a forked child cannot use it: start "
+                    "workers with spawn, or create groups after the fork",
+                    comm->owner_pid);
+    return failure_check(comm);
+}
+
+enum smfar_status smfar_comm_create(const struct smfar_config *config,
+                                    const struct smfar_store *store, int rank, int ranks,
+                                    smfar_comm **comm_out)
+{
+    if (!config || !store || !store->set || !store->get || !comm_out)
+        return FAIL(SMFAR_ERR_ARGUMENT, "config, store, its two functions and comm_out are needed");
+    if (ranks < 1 || ranks > SMFAR_MAX_RANKS || rank < 0 || rank >= ranks)
+        return FAIL(SMFAR_ERR_ARGUMENT, "rank %d of %d: smfar serves 1 to %d ranks, numbered from 0",
+                    rank, ranks, SMFAR_MAX_RANKS);
+    if (config->sm_budget < 0 || config->timeout_ms < 0)
+        return FAIL(SMFAR_ERR_ARGUMENT, "sm_budget and timeout_ms must not be negative");
+    struct smfar_comm *comm = calloc(1, sizeof(*comm));
+    if (!comm) return FAIL(SMFAR_ERR_MEMORY, "no memory for a communicator");
+    comm->rank = rank;
+    comm->ranks = ranks;
+    comm->owner_pid = (int)getpid();
+    pthread_mutex_init(&comm->lock, NULL);
+    log_set_rank(rank);
+    enum smfar_status status = setup_run(comm, config, store);
+    if (status != SMFAR_OK) {
+        smfar_comm_destroy(comm);
+        return status;
+    }
+    *comm_out = comm;
+    return SMFAR_OK;
+}
+
+/* Waits for this rank's own work. Returns 0 when it has not ended: its memory must then stay. */
+static int drain(struct smfar_comm *comm)
+{
+    uint64_t sequence = atomic_load(&comm->sequence);
+    if (!comm->page.host || sequence == 0) return 1;
+    _Atomic uint64_t *done = &comm->page.host->words[comm->rank].done;
+    int64_t timeout =
+        failure_check(comm) == SMFAR_OK ? atomic_load(&comm->timeout_ms) : DRAIN_AFTER_FAILURE_MS;
+    work_wait(comm, sequence, timeout);
+    /* after a failure work_wait returns at once; the stream ends soon after, or never */
+    for (int waited = 0; waited < DRAIN_AFTER_FAILURE_MS && atomic_load(done) < sequence; waited++)
+        usleep(1000);
+    return atomic_load(done) >= sequence;
+}
+
+static void destroy_gpu_objects(struct smfar_comm *comm)
+{
+    struct driver *driver = comm->driver;
+    if (comm->stream) CU_WARN(cuStreamDestroy, comm->stream);
+    if (comm->order) CU_WARN(cuEventDestroy, comm->order);
+    kernels_unload(comm->kernels);
+    window_destroy(comm->window);
+    page_destroy(&comm->page);
+}
+
+void smfar_comm_destroy(smfar_comm *comm)
+{
+    if (!comm) return;
+    if (comm->owner_pid != (int)getpid()) return; /* a forked child owns nothing of it */
+    int drained = drain(comm);
+    watchdog_stop(comm);
+    if (comm->page.host) atomic_store(&comm->page.host->words[comm->rank].left, 1);
+    if (!drained)
+        log_warn("work of a failed group has not ended; its memory stays until the process ends");
+    if (drained && comm->retained && comm_enter(comm) == SMFAR_OK) {
+        destroy_gpu_objects(comm);
+        comm_leave(comm);
+    }
+    exchange_destroy(comm->exchange);
+    if (drained && comm->retained) comm->driver->cuDevicePrimaryCtxRelease(comm->device);
+    driver_close(comm->driver);
+    pthread_mutex_destroy(&comm->lock);
+    free(comm);
+}

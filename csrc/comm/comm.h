@@ -1,0 +1,84 @@
+/* A communicator's parts. Only the files of comm/ and collectives/ and api.c look inside. */
+#ifndef SMFAR_COMM_COMM_H
+#define SMFAR_COMM_COMM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "../bootstrap/exchange.h"
+#include "../driver/driver.h"
+#include "../kernels/kernel.h"
+#include "../memory/window.h"
+#include "page.h"
+
+enum { COMM_PATHS = 16 };
+
+/* What every rank has agreed on when the communicator was created. */
+struct agreed {
+    int sm_budget;       /* the smallest of all ranks'; 0: each algorithm's default */
+    int resident_blocks; /* blocks of 1024 threads that each rank can have resident */
+    int multicast;       /* in use */
+    int multicast_copy;  /* copies to a multicast address have been seen to work */
+    size_t chunk_bytes;
+};
+
+/* What one rank says of itself before the others decide. */
+struct capability {
+    CUuuid uuid;
+    int32_t sm_count, sm_budget;
+    int32_t compute; /* 90 is 9.0 */
+    int32_t multicast; /* 1: as far as this rank knows */
+    uint64_t window_bytes, chunk_bytes;
+    char reason[120]; /* why not multicast */
+    char device[64];
+};
+
+struct smfar_comm {
+    struct driver *driver;
+    CUdevice device;
+    CUcontext context;
+    int retained;
+    int rank, ranks;
+    int owner_pid;       /* the process that made it: a forked child must not use it */
+    _Atomic int64_t timeout_ms;
+    struct exchange *exchange;
+    struct page page;
+    struct window *window;
+    struct kernels *kernels;
+    struct agreed agreed;
+    struct capability capability[SMFAR_MAX_RANKS];
+    char multicast_reason[320]; /* why multicast is on or off */
+
+    pthread_mutex_t lock; /* one call at a time */
+    CUstream stream;
+    CUevent order;       /* recorded behind the last collective */
+    CUstream last_stream; /* where that was */
+    _Atomic uint64_t sequence;
+    struct smfar_path paths[COMM_PATHS];
+    char path_reasons[COMM_PATHS][160];
+    int path_count;
+
+    pthread_t watchdog;
+    int watching;
+    _Atomic int stop;
+};
+
+/* Makes the communicator's context current on this thread, and undoes that. Returns 0 when the
+ * context could not be made current (the error is recorded). */
+enum smfar_status comm_enter(struct smfar_comm *comm);
+void comm_leave(struct smfar_comm *comm);
+
+/* Refuses a call in a forked child or after a failure. */
+enum smfar_status comm_check(struct smfar_comm *comm);
+
+/* setup.c: everything between the first exchange and a usable communicator. */
+enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *config,
+                            const struct smfar_store *store);
+
+/* trial.c: does multicast give the right sum on every rank, and do copies to it? Collective. A
+ * failure leaves the signals as new. */
+enum smfar_status trial_multicast(struct smfar_comm *comm);
+enum smfar_status trial_multicast_copy(struct smfar_comm *comm);
+enum smfar_status trial_reset_signals(struct smfar_comm *comm);
+
+#endif

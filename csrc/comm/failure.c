@@ -1,0 +1,106 @@
+/* See failure.h. */
+#include "failure.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "../base/log.h"
+#include "names.h"
+
+/* "all_reduce(sum, f32, 1024 elements, …)": what a rank enqueued under this number. */
+static void describe_call(struct smfar_comm *comm, int rank, uint64_t sequence, char *text,
+                          size_t size)
+{
+    const struct page_entry *entry = &comm->page.host->ring[rank][sequence % PAGE_RING];
+    if (atomic_load_explicit(&entry->sequence, memory_order_acquire) != sequence) {
+        snprintf(text, size, "something else");
+        return;
+    }
+    int n = snprintf(text, size, "%s(", name_collective(entry->collective));
+    if (entry->collective == COLLECTIVE_ALL_REDUCE)
+        n += snprintf(text + n, size - (size_t)n, "%s, ", name_op(entry->op));
+    if (entry->collective == COLLECTIVE_BROADCAST)
+        n += snprintf(text + n, size - (size_t)n, "root %d, ", entry->root);
+    if (entry->collective != COLLECTIVE_BARRIER)
+        n += snprintf(text + n, size - (size_t)n, "%s, %llu elements, ", name_dtype(entry->dtype),
+                      (unsigned long long)entry->count);
+    snprintf(text + n, size - (size_t)n, "kernel %s)",
+             entry->kernel < KERNELS ? kernel_rows[entry->kernel].file : "none");
+}
+
+/* What my kernel's error record says. */
+static enum smfar_status describe_record(struct smfar_comm *comm, const struct error_record *record,
+                                         char *text, size_t size)
+{
+    char mine[160], theirs[160];
+    int peer = (int)record->peer;
+    describe_call(comm, comm->rank, record->sequence, mine, sizeof(mine));
+    if (record->code == ERROR_MISMATCH) {
+        describe_call(comm, peer, record->sequence, theirs, sizeof(theirs));
+        snprintf(text, size,
+                 "ranks called different collectives as number %llu: rank %d called %s, rank %d "
+                 "called %s",
+                 (unsigned long long)record->sequence, comm->rank, mine, peer, theirs);
+        return SMFAR_ERR_MISMATCH;
+    }
+    if (record->code == ERROR_TIMEOUT) {
+        snprintf(text, size,
+                 "rank %d did not come to collective number %llu, %s on rank %d, within %lld ms",
+                 peer, (unsigned long long)record->sequence, mine, comm->rank,
+                 (long long)atomic_load(&comm->timeout_ms));
+        return SMFAR_ERR_TIMEOUT;
+    }
+    snprintf(text, size, "the group was aborted during collective number %llu, %s",
+             (unsigned long long)record->sequence, mine);
+    return SMFAR_ERR_ABORTED;
+}
+
+void failure_publish(struct smfar_comm *comm, enum smfar_status status, uint64_t sequence,
+                     const char *text)
+{
+    struct page_failure *failure = &comm->page.host->failure;
+    uint32_t none = 0;
+    if (atomic_compare_exchange_strong(&failure->state, &none, 1)) {
+        failure->status = (int32_t)status;
+        failure->rank = comm->rank;
+        failure->sequence = sequence;
+        snprintf(failure->text, sizeof(failure->text), "%s", text);
+        atomic_store_explicit(&failure->state, 2, memory_order_release);
+        log_warn("%s", text);
+    }
+    /* partner: the kernels' ld.relaxed.sys of the abort word */
+    atomic_store_explicit(&comm->page.host->abort, 1, memory_order_release);
+}
+
+/* My own kernel's verdict, told to the others the first time it is seen. A kernel that was merely
+ * released by the abort word has nothing to add to what the page says. */
+static enum smfar_status check_record(struct smfar_comm *comm, uint64_t sequence)
+{
+    struct error_record *record = &comm->page.host->error[comm->rank];
+    uint32_t code = __atomic_load_n(&record->code, __ATOMIC_ACQUIRE);
+    char text[PAGE_TEXT];
+    if (code == 0 || code == ERROR_ABORTED || record->sequence > sequence) return SMFAR_OK;
+    enum smfar_status status = describe_record(comm, record, text, sizeof(text));
+    failure_publish(comm, status, record->sequence, text);
+    return FAIL(status, "%s", text);
+}
+
+enum smfar_status failure_check_sequence(struct smfar_comm *comm, uint64_t sequence)
+{
+    enum smfar_status status = check_record(comm, sequence);
+    if (status != SMFAR_OK) return status;
+    const struct page_failure *failure = &comm->page.host->failure;
+    uint32_t state = atomic_load_explicit(&failure->state, memory_order_acquire);
+    if (state == 2) {
+        if (failure->rank == comm->rank) return FAIL(failure->status, "%s", failure->text);
+        return FAIL(failure->status, "%s (found by rank %d)", failure->text, failure->rank);
+    }
+    if (atomic_load(&comm->page.host->abort))
+        return FAIL(SMFAR_ERR_ABORTED, "the group was aborted");
+    return SMFAR_OK;
+}
+
+enum smfar_status failure_check(struct smfar_comm *comm)
+{
+    return failure_check_sequence(comm, UINT64_MAX);
+}

@@ -1,0 +1,18 @@
+/* What has gone wrong in a group, for good: found by a kernel (an error record in the host page),
+ * by a host (the page's failure), told to every rank, and put in words. Makes no driver call. */
+#ifndef SMFAR_COMM_FAILURE_H
+#define SMFAR_COMM_FAILURE_H
+
+#include "comm.h"
+
+/* SMFAR_OK, or the failure, with its text as this thread's error. */
+enum smfar_status failure_check(struct smfar_comm *comm);
+
+/* The same for one collective: those before the one that failed have succeeded. */
+enum smfar_status failure_check_sequence(struct smfar_comm *comm, uint64_t sequence);
+
+/* Tells every rank; the first caller of the group wins. Releases every kernel that waits. */
+void failure_publish(struct smfar_comm *comm, enum smfar_status status, uint64_t sequence,
+                     const char *text);
+
+#endif

@@ -1,0 +1,20 @@
+/* The words for collectives, types and ops in messages and reports. */
+#ifndef SMFAR_COMM_NAMES_H
+#define SMFAR_COMM_NAMES_H
+
+#include "../smfar.h"
+
+enum collective {
+    COLLECTIVE_ALL_REDUCE,
+    COLLECTIVE_BROADCAST,
+    COLLECTIVE_ALL_GATHER,
+    COLLECTIVE_BARRIER,
+    COLLECTIVES
+};
+
+const char *name_collective(int collective);
+const char *name_dtype(int dtype);
+const char *name_op(int op);
+size_t dtype_bytes(int dtype);
+
+#endif

@@ -1,0 +1,70 @@
+/* See page.h. */
+#define _GNU_SOURCE /* memfd_create */
+#include "page.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../memory/vmm.h"
+
+/* posix_fallocate: a page that cannot be had is an error now, not a bus error later. */
+static enum smfar_status create_file(size_t bytes, int *fd_out)
+{
+    int fd = memfd_create("smfar-page", MFD_CLOEXEC);
+    if (fd < 0) return FAIL_ERRNO("memfd_create");
+    int code = posix_fallocate(fd, 0, (off_t)bytes);
+    if (code) {
+        close(fd);
+        return FAIL(SMFAR_ERR_MEMORY, "no memory for the host page: %s", strerror(code));
+    }
+    *fd_out = fd;
+    return SMFAR_OK;
+}
+
+static enum smfar_status map_file(struct page *page, int fd, size_t bytes)
+{
+    enum smfar_status status;
+    struct driver *driver = page->driver;
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return FAIL_ERRNO("mapping the host page");
+    page->host = at;
+    CU(cuMemHostRegister, at, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    page->registered = 1;
+    CU(cuMemHostGetDevicePointer, &page->device, at, 0);
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+static size_t page_bytes(void) { return vmm_round_up(sizeof(struct host_page), 4096); }
+
+enum smfar_status page_create(struct driver *driver, struct exchange *exchange,
+                              struct page *page_out)
+{
+    struct page page = {driver, NULL, 0, 0};
+    int mine = -1, received = -1;
+    enum smfar_status status = SMFAR_OK;
+    if (exchange_rank(exchange) == 0) status = create_file(page_bytes(), &mine);
+    TRY(exchange_agree(exchange, status, "creating the host page"));
+    TRY(exchange_descriptor(exchange, mine, &received));
+    status = map_file(&page, mine >= 0 ? mine : received, page_bytes());
+    TRY(exchange_agree(exchange, status, "sharing the host page"));
+    close(mine >= 0 ? mine : received);
+    *page_out = page;
+    return SMFAR_OK;
+fail:
+    if (mine >= 0) close(mine);
+    if (received >= 0) close(received);
+    page_destroy(&page);
+    return status;
+}
+
+void page_destroy(struct page *page)
+{
+    struct driver *driver = page->driver;
+    if (page->registered) CU_WARN(cuMemHostUnregister, page->host);
+    if (page->host) munmap(page->host, page_bytes());
+    memset(page, 0, sizeof(*page));
+}

@@ -1,0 +1,67 @@
+/* The host page: host memory shared by every rank of a group and registered with each driver. It
+ * holds what host threads and GPUs of different ranks tell each other without any call: the abort
+ * word, failures, completion, and what each rank has enqueued last. */
+#ifndef SMFAR_COMM_PAGE_H
+#define SMFAR_COMM_PAGE_H
+
+#include <stdatomic.h>
+
+#include "../bootstrap/exchange.h"
+#include "../driver/driver.h"
+#include "../kernels/kargs.h"
+
+enum { PAGE_RING = 64, PAGE_TEXT = 768 };
+
+/* What a rank enqueued under one sequence number. The number is written last. */
+struct page_entry {
+    _Atomic uint64_t sequence;
+    uint32_t hash;
+    int32_t collective, dtype, op, root;
+    uint32_t kernel; /* enum kernel_id */
+    uint64_t count;
+    uint8_t pad[24];
+};
+static_assert(sizeof(struct page_entry) == 64, "one line");
+
+/* The first failure of the group, by whichever rank's host found it. */
+struct page_failure {
+    _Atomic uint32_t state; /* 0, 1: being written, 2: there */
+    int32_t status, rank;
+    uint64_t sequence; /* of the reporting rank's collective, 0: none in particular */
+    char text[PAGE_TEXT];
+};
+
+struct page_words {
+    _Atomic uint64_t done; /* number of the last collective that has ended; written by the stream */
+    _Atomic uint32_t left; /* 1: the rank has destroyed its communicator in good order */
+    uint8_t pad[52];
+};
+
+struct host_page {
+    _Atomic uint32_t abort;
+    uint8_t pad[PAGE_ERROR - 4];
+    struct error_record error[SMFAR_MAX_RANKS];
+    _Atomic uint64_t apart[SMFAR_MAX_RANKS];
+    struct page_words words[SMFAR_MAX_RANKS];
+    struct page_failure failure;
+    struct page_entry ring[SMFAR_MAX_RANKS][PAGE_RING];
+};
+static_assert(offsetof(struct host_page, abort) == PAGE_ABORT, "abort");
+static_assert(offsetof(struct host_page, error) == PAGE_ERROR, "error");
+static_assert(offsetof(struct host_page, apart) == PAGE_APART, "apart");
+static_assert((int)SMFAR_MAX_RANKS == KARGS_MAX_RANKS, "ranks");
+
+/* This rank's view of the page. */
+struct page {
+    struct driver *driver;
+    struct host_page *host;
+    CUdeviceptr device;
+    int registered;
+};
+
+/* Collective; on the current context. */
+enum smfar_status page_create(struct driver *driver, struct exchange *exchange,
+                              struct page *page_out);
+void page_destroy(struct page *page);
+
+#endif

@@ -1,0 +1,279 @@
+/* From a configuration to a usable communicator. Every step that can fail on one rank alone ends in
+ * exchange_agree, so that all ranks go on or give up together; whatever was built is undone by
+ * smfar_comm_destroy, which accepts half-built communicators. */
+#include <stdio.h>
+#include <string.h>
+
+#include "../base/env.h"
+#include "../base/log.h"
+#include "comm.h"
+#include "watchdog.h"
+
+enum {
+    DEFAULT_TIMEOUT_MS = 600000,
+    DEFAULT_WINDOW = 256 << 20,
+    MOST_CHUNK = 64 << 20,
+    LEAST_CHUNK = 64 << 10,
+    BLOCK_THREADS = 1024
+};
+
+/* What the caller, the environment and the defaults say, in this order. */
+struct choice {
+    int device, sm_budget, multicast;
+    size_t window_bytes, chunk_bytes;
+    const char *no_multicast; /* why not, as far as configured */
+};
+
+static void choose(const struct smfar_config *config, struct choice *choice)
+{
+    int64_t ceiling = env_number(ENV_NCCL_MAX_CTAS, 1, 0);
+    choice->device = config->device;
+    choice->sm_budget =
+        config->sm_budget ? config->sm_budget : (int)env_number(ENV_SM_BUDGET, 1, 0);
+    if (ceiling && (!choice->sm_budget || choice->sm_budget > ceiling))
+        choice->sm_budget = (int)ceiling;
+    choice->window_bytes = config->window_bytes
+                               ? config->window_bytes
+                               : (size_t)env_number(ENV_WINDOW_BYTES, 1 << 20, DEFAULT_WINDOW);
+    choice->chunk_bytes =
+        config->chunk_bytes ? config->chunk_bytes : (size_t)env_number(ENV_CHUNK_BYTES, 1, 0);
+    choice->no_multicast = config->no_multicast ? "the options of this group" : NULL;
+}
+
+/* ---- device and context ---- */
+
+static enum smfar_status open_device(struct smfar_comm *comm, const struct smfar_config *config)
+{
+    enum smfar_status status;
+    int count = 0;
+    TRY(driver_open(config->driver, &comm->driver));
+    struct driver *driver = comm->driver;
+    CU(cuDeviceGetCount, &count);
+    int ordinal = config->device < 0 ? comm->rank % count : config->device;
+    if (ordinal >= count)
+        return FAIL(SMFAR_ERR_ARGUMENT, "device %d: the %s has %d devices, 0 to %d", ordinal,
+                    driver->name, count, count - 1);
+    CU(cuDeviceGet, &comm->device, ordinal);
+    if (!driver->cuStreamWriteValue64)
+        return FAIL(SMFAR_ERR_UNSUPPORTED, "the %s has no stream memory operations", driver->name);
+    CU(cuDevicePrimaryCtxRetain, &comm->context, comm->device);
+    comm->retained = 1;
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+static enum smfar_status probe(struct smfar_comm *comm, const struct choice *choice,
+                               struct capability *mine)
+{
+    enum smfar_status status;
+    struct driver *driver = comm->driver;
+    int major = 0, minor = 0, shareable = 0;
+    memset(mine, 0, sizeof(*mine));
+    CU(cuDeviceGetUuid, &mine->uuid, comm->device);
+    CU(cuDeviceGetName, mine->device, sizeof(mine->device), comm->device);
+    CU(cuDeviceGetAttribute, &mine->sm_count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+       comm->device);
+    CU(cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, comm->device);
+    CU(cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, comm->device);
+    CU(cuDeviceGetAttribute, &shareable,
+       CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, comm->device);
+    mine->compute = 10 * major + minor;
+    if (mine->compute < 80 || !shareable)
+        return FAIL(SMFAR_ERR_UNSUPPORTED,
+                    "%s: a GPU of compute capability 8.0 or higher that can share memory as file "
+                    "descriptors is needed (this one: %d.%d, %s)",
+                    mine->device, major, minor, shareable ? "can" : "cannot");
+    const char *reason = choice->no_multicast ? choice->no_multicast
+                                              : multicast_unavailable(driver, comm->device);
+    mine->multicast = !reason;
+    snprintf(mine->reason, sizeof(mine->reason), "%s", reason ? reason : "");
+    mine->sm_budget = choice->sm_budget;
+    mine->window_bytes = choice->window_bytes;
+    mine->chunk_bytes = choice->chunk_bytes;
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+/* ---- what follows from all ranks' capabilities, the same on every rank ---- */
+
+static int same_device(const struct smfar_comm *comm, int a, int b)
+{
+    return !memcmp(&comm->capability[a].uuid, &comm->capability[b].uuid, sizeof(CUuuid));
+}
+
+/* The most ranks that any one device carries. */
+static int most_ranks_per_device(const struct smfar_comm *comm)
+{
+    int most = 1;
+    for (int a = 0; a < comm->ranks; a++) {
+        int here = 0;
+        for (int b = 0; b < comm->ranks; b++) here += same_device(comm, a, b);
+        if (here > most) most = here;
+    }
+    return most;
+}
+
+static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
+{
+    struct agreed *agreed = &comm->agreed;
+    size_t window = 0, chunk = MOST_CHUNK;
+    int sm_count = INT32_MAX;
+    for (int r = 0; r < comm->ranks; r++) {
+        const struct capability *rank = &comm->capability[r];
+        if (rank->window_bytes > window) window = rank->window_bytes;
+        if (rank->chunk_bytes && rank->chunk_bytes < chunk) chunk = rank->chunk_bytes;
+        if (rank->sm_count < sm_count) sm_count = rank->sm_count;
+        if (rank->sm_budget && (!agreed->sm_budget || rank->sm_budget < agreed->sm_budget))
+            agreed->sm_budget = rank->sm_budget;
+    }
+    if (window < 4 * (size_t)LEAST_CHUNK) window = 4 * (size_t)LEAST_CHUNK;
+    if (chunk > window / 8) chunk = window / 8;
+    if (chunk < LEAST_CHUNK / 64) chunk = LEAST_CHUNK / 64;
+    agreed->chunk_bytes = chunk / 16384 ? chunk / 16384 * 16384 : chunk / 1024 * 1024;
+    /* two blocks of 1024 threads fit an SM; half of that is left to others */
+    agreed->resident_blocks = sm_count / most_ranks_per_device(comm);
+    if (agreed->resident_blocks < 1) agreed->resident_blocks = 1;
+    *window_bytes = window;
+}
+
+/* Whether to try multicast; if not, the reason is recorded. */
+static int decide_multicast(struct smfar_comm *comm)
+{
+    for (int r = 0; r < comm->ranks; r++) {
+        if (comm->capability[r].multicast) continue;
+        snprintf(comm->multicast_reason, sizeof(comm->multicast_reason), "off: %s (rank %d)",
+                 comm->capability[r].reason, r);
+        return 0;
+    }
+    const char *why = NULL;
+    if (comm->ranks == 1) why = "off: one rank needs no switch";
+    if (most_ranks_per_device(comm) > 1) why = "off: several ranks share one device";
+    if (why) snprintf(comm->multicast_reason, sizeof(comm->multicast_reason), "%s", why);
+    return !why;
+}
+
+/* Refuses pairs of visible devices that cannot reach each other. A device that this process cannot
+ * see is tried when its memory is mapped. */
+static enum smfar_status check_peers(struct smfar_comm *comm)
+{
+    enum smfar_status status;
+    struct driver *driver = comm->driver;
+    int count = 0;
+    CU(cuDeviceGetCount, &count);
+    for (int r = 0; r < comm->ranks; r++) {
+        if (same_device(comm, r, comm->rank)) continue;
+        for (int ordinal = 0; ordinal < count; ordinal++) {
+            CUdevice device;
+            CUuuid uuid;
+            int can = 1;
+            CU(cuDeviceGet, &device, ordinal);
+            CU(cuDeviceGetUuid, &uuid, device);
+            if (memcmp(&uuid, &comm->capability[r].uuid, sizeof(uuid))) continue;
+            CU(cuDeviceCanAccessPeer, &can, comm->device, device);
+            if (!can)
+                return FAIL(SMFAR_ERR_UNSUPPORTED,
+                            "the GPUs of ranks %d and %d cannot reach each other's memory; use "
+                            "another backend for this group",
+                            comm->rank, r);
+        }
+    }
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+/* ---- building ---- */
+
+static enum smfar_status create_streams(struct smfar_comm *comm)
+{
+    enum smfar_status status;
+    struct driver *driver = comm->driver;
+    int least = 0, greatest = 0;
+    CU(cuCtxGetStreamPriorityRange, &least, &greatest);
+    CU(cuStreamCreateWithPriority, &comm->stream, CU_STREAM_NON_BLOCKING, greatest);
+    CU(cuEventCreate, &comm->order, CU_EVENT_DISABLE_TIMING);
+    TRY(trial_reset_signals(comm));
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+static void say_why_not(struct smfar_comm *comm)
+{
+    snprintf(comm->multicast_reason, sizeof(comm->multicast_reason), "off: %.300s",
+             smfar_last_error());
+    log_warn("multicast is %s; going on over peer memory. On a machine with NVSwitches see that "
+             "the fabric manager runs and that the container may use /dev/nvidia-caps; "
+             "SMFAR_MULTICAST=0 skips this attempt",
+             comm->multicast_reason);
+}
+
+/* Collective: the trials. Whatever they say, the communicator is usable afterwards. */
+static enum smfar_status try_multicast(struct smfar_comm *comm)
+{
+    enum smfar_status status = trial_multicast(comm);
+    if (status == SMFAR_OK) {
+        comm->agreed.multicast = 1;
+        comm->agreed.multicast_copy = trial_multicast_copy(comm) == SMFAR_OK;
+        snprintf(comm->multicast_reason, sizeof(comm->multicast_reason),
+                 "on: %d devices, sums tried%s", comm->ranks,
+                 comm->agreed.multicast_copy ? ", copies tried" : ", copies to it do not work");
+        return SMFAR_OK;
+    }
+    say_why_not(comm);
+    window_drop_multicast(comm->window);
+    /* the trial may have left ranks in different phases */
+    return exchange_agree(comm->exchange, trial_reset_signals(comm), "resetting the signals");
+}
+
+/* Collective; on the communicator's context. */
+static enum smfar_status build(struct smfar_comm *comm)
+{
+    enum smfar_status status;
+    size_t window_bytes;
+    int multicast = decide_multicast(comm);
+    decide_sizes(comm, &window_bytes);
+    TRY(exchange_agree(comm->exchange, check_peers(comm), "checking peer access"));
+    TRY(page_create(comm->driver, comm->exchange, &comm->page));
+    TRY(window_create(comm->driver, comm->exchange, comm->device, window_bytes,
+                      comm->agreed.chunk_bytes, &comm->window));
+    if (multicast && window_add_multicast(comm->window, comm->exchange) != SMFAR_OK) {
+        say_why_not(comm);
+        multicast = 0;
+    }
+    status = kernels_load(comm->driver, multicast, &comm->kernels);
+    TRY(exchange_agree(comm->exchange, status, "loading the kernels"));
+    /* nobody may signal before everybody's signals are zero */
+    TRY(exchange_agree(comm->exchange, create_streams(comm), "creating the stream"));
+    if (multicast) TRY(try_multicast(comm));
+    log_info("multicast is %s", comm->multicast_reason);
+    return exchange_agree(comm->exchange, watchdog_start(comm), "starting the watchdog");
+fail:
+    return status;
+}
+
+enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *config,
+                            const struct smfar_store *store)
+{
+    enum smfar_status status;
+    struct choice choice;
+    struct capability mine;
+    choose(config, &choice);
+    int64_t timeout = config->timeout_ms;
+    if (!timeout) timeout = env_number(ENV_TIMEOUT_MS, 1, DEFAULT_TIMEOUT_MS);
+    atomic_store(&comm->timeout_ms, timeout);
+    TRY(exchange_create(store, comm->rank, comm->ranks, timeout, &comm->exchange));
+    status = open_device(comm, config);
+    if (status == SMFAR_OK) status = comm_enter(comm);
+    int entered = status == SMFAR_OK;
+    if (entered) status = probe(comm, &choice, &mine);
+    status = exchange_agree(comm->exchange, status, "opening the device");
+    if (status == SMFAR_OK)
+        status = exchange_all_gather(comm->exchange, &mine, sizeof(mine), comm->capability);
+    if (status == SMFAR_OK) status = build(comm);
+    if (entered) comm_leave(comm);
+fail:
+    return status;
+}

@@ -1,0 +1,43 @@
+/* See work.h. */
+#include "work.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include "../bootstrap/fdpass.h"
+#include "failure.h"
+
+/* How a waiting thread spends its time: first giving way to whoever can run, since a collective of
+ * a few kilobytes ends within microseconds, then sleeping. */
+enum { YIELDS = 200, NAP_NS = 50000 };
+
+enum smfar_status work_query(struct smfar_comm *comm, uint64_t sequence)
+{
+    struct page_words *words = &comm->page.host->words[comm->rank];
+    int done = atomic_load_explicit(&words->done, memory_order_acquire) >= sequence;
+    enum smfar_status status = failure_check_sequence(comm, sequence);
+    if (!done) return status == SMFAR_OK ? SMFAR_PENDING : status;
+    if (status == SMFAR_OK) return SMFAR_OK;
+    /* what ended before the group failed has succeeded */
+    uint64_t failed = comm->page.host->failure.sequence;
+    struct error_record *record = &comm->page.host->error[comm->rank];
+    if (__atomic_load_n(&record->code, __ATOMIC_ACQUIRE)) failed = record->sequence;
+    return failed == 0 || sequence < failed ? SMFAR_OK : status;
+}
+
+enum smfar_status work_wait(struct smfar_comm *comm, uint64_t sequence, int64_t timeout_ms)
+{
+    int64_t deadline = fdpass_now() + timeout_ms;
+    for (int tries = 0;; tries++) {
+        enum smfar_status status = work_query(comm, sequence);
+        if (status != SMFAR_PENDING) return status;
+        if (tries < YIELDS) {
+            sched_yield();
+            continue;
+        }
+        if (fdpass_now() >= deadline)
+            return FAIL(SMFAR_ERR_TIMEOUT, "collective number %llu has not ended after %lld ms",
+                        (unsigned long long)sequence, (long long)timeout_ms);
+        nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+    }
+}
