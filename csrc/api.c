@@ -33,8 +33,7 @@ static enum smfar_status check_buffers(const char *what, const void *send, const
     if (count > UINT64_MAX / 32 / bytes)
         return FAIL(SMFAR_ERR_ARGUMENT, "%s: %llu elements cannot be right", what,
                     (unsigned long long)count);
-    if (count && (!send || !recv))
-        return FAIL(SMFAR_ERR_ARGUMENT, "%s: a buffer is NULL", what);
+    if (count && (!send || !recv)) return FAIL(SMFAR_ERR_ARGUMENT, "%s: a buffer is NULL", what);
     size_t aligned = bytes > 8 ? 8 : bytes;
     if ((uintptr_t)send % aligned || (uintptr_t)recv % aligned)
         return FAIL(SMFAR_ERR_ARGUMENT, "%s: a buffer of %s must be %zu-byte aligned", what,
@@ -52,8 +51,8 @@ enum smfar_status smfar_all_reduce(const void *send, void *recv, size_t count,
         return FAIL(SMFAR_ERR_ARGUMENT, "all_reduce: %d is no smfar_op", (int)op);
     status = enter(comm);
     if (status != SMFAR_OK) return status;
-    struct call call = {comm,    stream, COLLECTIVE_ALL_REDUCE, (int)dtype, (int)op, -1, count,
-                        KERNELS, 0,      0};
+    struct call call = {
+        comm, stream, COLLECTIVE_ALL_REDUCE, (int)dtype, (int)op, -1, count, KERNELS, 0, 0};
     status = all_reduce_enqueue(&call, send, recv);
     leave(comm);
     return status;
@@ -72,8 +71,8 @@ enum smfar_status smfar_broadcast(const void *send, void *recv, size_t count,
                     comm->ranks);
     status = enter(comm);
     if (status != SMFAR_OK) return status;
-    struct call call = {comm,    stream, COLLECTIVE_BROADCAST, (int)dtype, -1, root, count,
-                        KERNELS, 0,      0};
+    struct call call = {comm, stream, COLLECTIVE_BROADCAST, (int)dtype, -1, root, count, KERNELS,
+                        0,    0};
     status = broadcast_enqueue(&call, send, recv);
     leave(comm);
     return status;
@@ -88,8 +87,8 @@ enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t c
         status = check_buffers("all_gather", send, recv[r], count, (int)dtype);
     if (status == SMFAR_OK) status = enter(comm);
     if (status != SMFAR_OK) return status;
-    struct call call = {comm,    stream, COLLECTIVE_ALL_GATHER, (int)dtype, -1, -1, count,
-                        KERNELS, 0,      0};
+    struct call call = {comm, stream, COLLECTIVE_ALL_GATHER, (int)dtype, -1, -1, count, KERNELS,
+                        0,    0};
     status = all_gather_enqueue(&call, send, recv);
     leave(comm);
     return status;
@@ -166,13 +165,16 @@ static enum smfar_status collect_freed(struct smfar_comm *comm)
 {
     struct heap *heap = &comm->window->heap;
     size_t count = (size_t)heap->count;
-    uint8_t *marks = calloc(count + 1, (size_t)comm->ranks + 1), *all = marks + count;
+    uint8_t *marks = calloc(count + 1, (size_t)comm->ranks + 1);
     if (!marks) return FAIL(SMFAR_ERR_MEMORY, "no memory for the window's range table");
-    for (size_t i = 0; i < count; i++) marks[i] = (uint8_t)heap->ranges[i].freed;
+    uint8_t *all = marks + count;
+    for (size_t i = 0; i < count; i++)
+        marks[i] = (uint8_t)heap->ranges[i].freed;
     enum smfar_status status = exchange_all_gather(comm->exchange, marks, count, all);
     for (size_t i = count; status == SMFAR_OK && i-- > 0;) {
         int freed = 1;
-        for (int r = 0; r < comm->ranks; r++) freed &= all[(size_t)r * count + i];
+        for (int r = 0; r < comm->ranks; r++)
+            freed &= all[(size_t)r * count + i];
         if (freed) heap_give(heap, heap->ranges[i].offset);
     }
     free(marks);
@@ -200,8 +202,7 @@ enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes, void **ptr_
     status = check_same_bytes(comm, bytes);
     if (status == SMFAR_OK) status = collect_freed(comm);
     if (status == SMFAR_OK) status = heap_take(&comm->window->heap, bytes, &offset);
-    if (status == SMFAR_OK)
-        *ptr_out = (void *)(uintptr_t)(comm->window->peer[comm->rank] + offset);
+    if (status == SMFAR_OK) *ptr_out = (void *)(uintptr_t)(comm->window->peer[comm->rank] + offset);
     leave(comm);
     return status;
 }
@@ -235,12 +236,11 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
     size_t offset = 0;
     struct plan plan;
     char apart[160] = "";
-    enum smfar_status status = check_buffers("explain", ptr ? ptr : "", ptr ? ptr : "", 0,
-                                             (int)dtype);
+    enum smfar_status status = check_buffers("explain", NULL, NULL, 0, (int)dtype);
     if (status == SMFAR_OK) status = enter(comm);
     if (status != SMFAR_OK) return status;
-    struct call call = {comm,    NULL, COLLECTIVE_ALL_REDUCE, (int)dtype, (int)op, -1, count,
-                        KERNELS, 0,    0};
+    struct call call = {comm, NULL, COLLECTIVE_ALL_REDUCE, (int)dtype, (int)op, -1, count, KERNELS,
+                        0,    0};
     status = collective_plan(&call, &plan);
     int inside = ptr && window_offset(comm->window, ptr, count * dtype_bytes((int)dtype), &offset);
     if (status == SMFAR_OK && kernel_rows[plan.kernel].multicast)

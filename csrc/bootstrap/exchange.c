@@ -126,8 +126,8 @@ static void admit(struct exchange *ex, int fd, pid_t pid, uid_t uid, int64_t dea
 {
     struct greeting greeting = {0};
     int64_t soon = fdpass_now() + 2000;
-    enum smfar_status status = fdpass_receive(fd, &greeting, sizeof(greeting), NULL, 0,
-                                              soon < deadline ? soon : deadline);
+    enum smfar_status status =
+        fdpass_receive(fd, &greeting, sizeof(greeting), NULL, 0, soon < deadline ? soon : deadline);
     int r = greeting.rank;
     if (status == SMFAR_OK && greeting.magic == MAGIC && greeting.nonce == ex->hello[0].nonce &&
         r > 0 && r < ex->ranks && ex->socket[r] < 0 && uid == (uid_t)ex->hello[r].uid) {
@@ -176,7 +176,8 @@ enum smfar_status exchange_create(const struct smfar_store *store, int rank, int
     ex->rank = rank;
     ex->ranks = ranks;
     ex->timeout_ms = timeout_ms;
-    for (int r = 0; r < SMFAR_MAX_RANKS; r++) ex->socket[r] = -1;
+    for (int r = 0; r < SMFAR_MAX_RANKS; r++)
+        ex->socket[r] = -1;
     TRY(say_hello(ex, store));
     TRY(hear_others(ex, store));
     TRY(check_hellos(ex));
@@ -257,9 +258,9 @@ static enum smfar_status collect_at_first(struct exchange *ex, size_t bytes, cha
                                           int *all_fds, int64_t deadline)
 {
     for (int r = 1; r < ex->ranks; r++) {
-        enum smfar_status status =
-            receive_message(ex, r, all + bytes * (size_t)r, bytes, all_fds ? all_fds + r : NULL,
-                            all_fds ? 1 : 0, deadline);
+        char *block = all ? all + bytes * (size_t)r : NULL;
+        int *fd = all_fds ? all_fds + r : NULL;
+        enum smfar_status status = receive_message(ex, r, block, bytes, fd, fd ? 1 : 0, deadline);
         if (status != SMFAR_OK) return status;
     }
     return SMFAR_OK;
@@ -315,7 +316,8 @@ enum smfar_status exchange_descriptors(struct exchange *ex, int fd, int *fds_out
 {
     int64_t deadline = new_deadline(ex);
     enum smfar_status status = SMFAR_OK;
-    for (int r = 0; r < ex->ranks; r++) fds_out[r] = -1;
+    for (int r = 0; r < ex->ranks; r++)
+        fds_out[r] = -1;
     ex->sequence++;
     if (ex->rank != 0) {
         status = send_message(ex, 0, SMFAR_OK, NULL, 0, &fd, 1, deadline);

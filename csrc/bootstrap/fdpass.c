@@ -194,7 +194,8 @@ enum smfar_status fdpass_receive(int socket, void *data, size_t bytes, int *fds,
                       "(ulimit -n) too low?",
                       got, count);
     if (status != SMFAR_OK)
-        while (got > 0) close(all[--got]);
+        while (got > 0)
+            close(all[--got]);
     else if (count > 0)
         memcpy(fds, all, sizeof(int) * (size_t)count);
     return status;

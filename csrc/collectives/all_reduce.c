@@ -1,8 +1,8 @@
 /* All-reduce: a sequence of chunks, each one launch of a two-shot kernel.
  *
- * Where the result lies is a local matter. In the window, the kernel works on it in place; elsewhere
- * the kernel copies each chunk into the staging slot first and out of it last. Every rank publishes
- * where its chunk lies, and the kernel takes its peer loop when the places differ. */
+ * Where the result lies is a local matter. In the window, the kernel works on it in place;
+ * elsewhere the kernel copies each chunk into the staging slot first and out of it last. Every rank
+ * publishes where its chunk lies, and the kernel takes its peer loop when the places differ. */
 #include <string.h>
 
 #include "collectives.h"
@@ -38,7 +38,6 @@ enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *
         done += args.count;
     } while (status == SMFAR_OK && done < call->count);
     channel_count(call, plan.algorithm, plan.reason, call->count * element,
-                  in_window && send == recv ? 0 : call->count * element, plan.blocks,
-                  plan.threads);
+                  in_window && send == recv ? 0 : call->count * element, plan.blocks, plan.threads);
     return channel_end(call, status);
 }

@@ -6,8 +6,8 @@ static CUdeviceptr address(const void *ptr) { return (CUdeviceptr)(uintptr_t)ptr
 enum smfar_status collective_plan(const struct call *call, struct plan *plan_out)
 {
     const struct smfar_comm *comm = call->comm;
-    struct plan_query query = {call->collective, call->dtype,  call->op,
-                               call->count,      comm->ranks,  comm->agreed,
+    struct plan_query query = {call->collective,      call->dtype, call->op,
+                               call->count,           comm->ranks, comm->agreed,
                                comm->multicast_reason};
     return plan_make(&query, plan_out);
 }

@@ -28,7 +28,7 @@ static void shape(const struct plan_query *query, int multicast, struct plan *pl
     if (query->agreed.sm_budget) budget = query->agreed.sm_budget;
     budget = least(budget, query->agreed.resident_blocks);
     uint64_t blocks = (threads + (uint64_t)most - 1) / (uint64_t)most;
-    plan->blocks = blocks < 1 ? 1 : blocks > (uint64_t)budget ? budget : (int)blocks;
+    plan->blocks = blocks<1 ? 1 : blocks>(uint64_t) budget ? budget : (int)blocks;
     plan->threads = threads >= (uint64_t)most ? most : ((int)threads + 31) / 32 * 32;
     if (plan->threads < LEAST_THREADS) plan->threads = LEAST_THREADS;
 }

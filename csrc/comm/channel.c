@@ -20,7 +20,7 @@ static uint32_t hash_words(const uint64_t *words, int count)
 static uint32_t hash_call(const struct call *call)
 {
     uint64_t words[] = {(uint64_t)call->collective, (uint64_t)call->dtype, (uint64_t)call->op,
-                        (uint64_t)call->root, call->count, (uint64_t)call->kernel};
+                        (uint64_t)call->root,       call->count,           (uint64_t)call->kernel};
     return hash_words(words, (int)(sizeof(words) / sizeof(words[0])));
 }
 
@@ -81,7 +81,8 @@ static void fill_args(const struct call *call, struct kargs *args)
     args->hash = call->hash;
     args->scale = 1.0f / (float)comm->ranks;
     args->signals = 0;
-    for (int r = 0; r < comm->ranks; r++) args->peer[r] = window->peer[r];
+    for (int r = 0; r < comm->ranks; r++)
+        args->peer[r] = window->peer[r];
 }
 
 enum smfar_status channel_launch(struct call *call, enum kernel_id id, int blocks, int threads,
@@ -104,9 +105,9 @@ static enum smfar_status mark_done(struct call *call)
     enum smfar_status status;
     struct smfar_comm *comm = call->comm;
     struct driver *driver = comm->driver;
-    CUdeviceptr word =
-        comm->page.device + offsetof(struct host_page, words) +
-        (size_t)comm->rank * sizeof(struct page_words) + offsetof(struct page_words, done);
+    CUdeviceptr word = comm->page.device + offsetof(struct host_page, words) +
+                       (size_t)comm->rank * sizeof(struct page_words) +
+                       offsetof(struct page_words, done);
     CU(cuStreamWriteValue64, call->stream, word, call->sequence, CU_STREAM_WRITE_VALUE_DEFAULT);
     CU(cuEventRecord, comm->order, call->stream);
     comm->last_stream = call->stream;

@@ -47,8 +47,9 @@ enum smfar_status smfar_comm_create(const struct smfar_config *config,
     if (!config || !store || !store->set || !store->get || !comm_out)
         return FAIL(SMFAR_ERR_ARGUMENT, "config, store, its two functions and comm_out are needed");
     if (ranks < 1 || ranks > SMFAR_MAX_RANKS || rank < 0 || rank >= ranks)
-        return FAIL(SMFAR_ERR_ARGUMENT, "rank %d of %d: smfar serves 1 to %d ranks, numbered from 0",
-                    rank, ranks, SMFAR_MAX_RANKS);
+        return FAIL(SMFAR_ERR_ARGUMENT,
+                    "rank %d of %d: smfar serves 1 to %d ranks, numbered from 0", rank, ranks,
+                    SMFAR_MAX_RANKS);
     if (config->sm_budget < 0 || config->timeout_ms < 0)
         return FAIL(SMFAR_ERR_ARGUMENT, "sm_budget and timeout_ms must not be negative");
     struct smfar_comm *comm = calloc(1, sizeof(*comm));

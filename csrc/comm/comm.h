@@ -26,7 +26,7 @@ struct agreed {
 struct capability {
     CUuuid uuid;
     int32_t sm_count, sm_budget;
-    int32_t compute; /* 90 is 9.0 */
+    int32_t compute;   /* 90 is 9.0 */
     int32_t multicast; /* 1: as far as this rank knows */
     uint64_t window_bytes, chunk_bytes;
     char reason[120]; /* why not multicast */
@@ -39,7 +39,7 @@ struct smfar_comm {
     CUcontext context;
     int retained;
     int rank, ranks;
-    int owner_pid;       /* the process that made it: a forked child must not use it */
+    int owner_pid; /* the process that made it: a forked child must not use it */
     _Atomic int64_t timeout_ms;
     struct exchange *exchange;
     struct page page;
@@ -51,7 +51,7 @@ struct smfar_comm {
 
     pthread_mutex_t lock; /* one call at a time */
     CUstream stream;
-    CUevent order;       /* recorded behind the last collective */
+    CUevent order;        /* recorded behind the last collective */
     CUstream last_stream; /* where that was */
     _Atomic uint64_t sequence;
     struct smfar_path paths[COMM_PATHS];

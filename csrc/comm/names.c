@@ -8,17 +8,19 @@ static const struct {
     const char *name;
     size_t bytes;
 } dtypes[SMFAR_DTYPES] = {
-    [SMFAR_U8] = {"u8", 1},          [SMFAR_I8] = {"i8", 1},           [SMFAR_I16] = {"i16", 2},
-    [SMFAR_I32] = {"i32", 4},        [SMFAR_I64] = {"i64", 8},         [SMFAR_F16] = {"f16", 2},
-    [SMFAR_BF16] = {"bf16", 2},      [SMFAR_F32] = {"f32", 4},         [SMFAR_F64] = {"f64", 8},
-    [SMFAR_BOOL] = {"bool", 1},      [SMFAR_C64] = {"complex64", 8},   [SMFAR_C128] = {"complex128", 16},
+    [SMFAR_U8] = {"u8", 1},           [SMFAR_I8] = {"i8", 1},
+    [SMFAR_I16] = {"i16", 2},         [SMFAR_I32] = {"i32", 4},
+    [SMFAR_I64] = {"i64", 8},         [SMFAR_F16] = {"f16", 2},
+    [SMFAR_BF16] = {"bf16", 2},       [SMFAR_F32] = {"f32", 4},
+    [SMFAR_F64] = {"f64", 8},         [SMFAR_BOOL] = {"bool", 1},
+    [SMFAR_C64] = {"complex64", 8},   [SMFAR_C128] = {"complex128", 16},
     [SMFAR_F8_E4M3] = {"f8_e4m3", 1}, [SMFAR_F8_E5M2] = {"f8_e5m2", 1},
 };
 
 static const char *const ops[SMFAR_OPS] = {
-    [SMFAR_SUM] = "sum",   [SMFAR_AVG] = "avg", [SMFAR_PRODUCT] = "product",
-    [SMFAR_MIN] = "min",   [SMFAR_MAX] = "max", [SMFAR_BAND] = "band",
-    [SMFAR_BOR] = "bor",   [SMFAR_BXOR] = "bxor", [SMFAR_PREMUL_SUM] = "premul_sum",
+    [SMFAR_SUM] = "sum", [SMFAR_AVG] = "avg",   [SMFAR_PRODUCT] = "product",
+    [SMFAR_MIN] = "min", [SMFAR_MAX] = "max",   [SMFAR_BAND] = "band",
+    [SMFAR_BOR] = "bor", [SMFAR_BXOR] = "bxor", [SMFAR_PREMUL_SUM] = "premul_sum",
 };
 
 const char *name_collective(int collective)

@@ -84,8 +84,8 @@ static enum smfar_status probe(struct smfar_comm *comm, const struct choice *cho
                     "%s: a GPU of compute capability 8.0 or higher that can share memory as file "
                     "descriptors is needed (this one: %d.%d, %s)",
                     mine->device, major, minor, shareable ? "can" : "cannot");
-    const char *reason = choice->no_multicast ? choice->no_multicast
-                                              : multicast_unavailable(driver, comm->device);
+    const char *reason =
+        choice->no_multicast ? choice->no_multicast : multicast_unavailable(driver, comm->device);
     mine->multicast = !reason;
     snprintf(mine->reason, sizeof(mine->reason), "%s", reason ? reason : "");
     mine->sm_budget = choice->sm_budget;
@@ -109,7 +109,8 @@ static int most_ranks_per_device(const struct smfar_comm *comm)
     int most = 1;
     for (int a = 0; a < comm->ranks; a++) {
         int here = 0;
-        for (int b = 0; b < comm->ranks; b++) here += same_device(comm, a, b);
+        for (int b = 0; b < comm->ranks; b++)
+            here += same_device(comm, a, b);
         if (here > most) most = here;
     }
     return most;

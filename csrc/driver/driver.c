@@ -39,8 +39,7 @@ static void soft_path(char *path, size_t size)
     const char *given = env_text(ENV_SOFT_LIBRARY);
     Dl_info info;
     const char *slash = NULL;
-    if (!given && dladdr(&tables, &info) && info.dli_fname)
-        slash = strrchr(info.dli_fname, '/');
+    if (!given && dladdr(&tables, &info) && info.dli_fname) slash = strrchr(info.dli_fname, '/');
     if (given)
         snprintf(path, size, "%s", given);
     else if (slash)
@@ -95,8 +94,7 @@ static enum smfar_status load_driver(enum smfar_driver which, struct driver *dri
     driver->name = which == SMFAR_DRIVER_SOFT ? "software switch" : "CUDA driver";
     if (which == SMFAR_DRIVER_SOFT) soft_path(path, sizeof(path));
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        return FAIL(SMFAR_ERR_UNSUPPORTED, "no %s: %s", driver->name, dlerror());
+    if (!library) return FAIL(SMFAR_ERR_UNSUPPORTED, "no %s: %s", driver->name, dlerror());
     void *symbol = dlsym(library, "cuGetProcAddress_v2");
     if (!symbol)
         return FAIL(SMFAR_ERR_UNSUPPORTED,
@@ -149,10 +147,9 @@ enum smfar_status driver_failed_at(const char *file, int line, const struct driv
 {
     const char *name, *text;
     describe(driver, result, &name, &text);
-    return status_set_at(file, line,
-                         result == CUDA_ERROR_OUT_OF_MEMORY ? SMFAR_ERR_MEMORY : SMFAR_ERR_DRIVER,
-                         "%s (%s) failed: %s (%d), %s", call, driver->name, name, (int)result,
-                         text);
+    return status_set_at(
+        file, line, result == CUDA_ERROR_OUT_OF_MEMORY ? SMFAR_ERR_MEMORY : SMFAR_ERR_DRIVER,
+        "%s (%s) failed: %s (%d), %s", call, driver->name, name, (int)result, text);
 }
 
 void driver_warn_at(const char *file, int line, const struct driver *driver, const char *call,

@@ -27,25 +27,26 @@
 #define KARGS_BYTES 224
 
 /* struct signals: in device memory, one per channel */
-#define SIGNALS_ARRIVE 0     /* u64[2][ranks]: epoch << 32 | hash, written by each rank */
-#define SIGNALS_OFFSET 256   /* u64[2][ranks]: where each rank's chunk lies */
-#define SIGNALS_EPOCH 512    /* u32: phases passed; written by my kernels alone */
-#define SIGNALS_COUNT_IN 640 /* u32: my blocks that have copied in; resets itself */
+#define SIGNALS_ARRIVE 0      /* u64[2][ranks]: epoch << 32 | hash, written by each rank */
+#define SIGNALS_OFFSET 256    /* u64[2][ranks]: where each rank's chunk lies */
+#define SIGNALS_EPOCH 512     /* u32: phases passed; written by my kernels alone */
+#define SIGNALS_COUNT_IN 640  /* u32: my blocks that have copied in; resets itself */
 #define SIGNALS_COUNT_OUT 768 /* u32: my blocks that are done; resets itself */
-#define SIGNALS_FAILED 896   /* u32: not 0 once a wait has failed: later kernels do nothing */
+#define SIGNALS_FAILED 896    /* u32: not 0 once a wait has failed: later kernels do nothing */
 #define SIGNALS_BYTES 1024
 #define SIGNALS_LINE 128 /* bytes from one parity's line to the other's */
 
 /* struct host_page: host memory shared by every rank of a group */
 #define PAGE_ABORT 0   /* u32: not 0 ends every wait */
 #define PAGE_ERROR 512 /* struct error_record[KARGS_MAX_RANKS] */
-#define PAGE_APART 1536 /* u64[KARGS_MAX_RANKS]: each rank's last collective whose chunks did not lie
-                         * at one offset on all ranks, and so went over peers */
-#define ERROR_CODE 0   /* u32: 0, or one of ERROR_*; written last */
-#define ERROR_PEER 4   /* u32: the rank that was missing or different */
-#define ERROR_EPOCH 8  /* u32: the phase waited for */
-#define ERROR_MINE 12  /* u32: my hash */
-#define ERROR_THEIRS 16 /* u32: the other's hash */
+#define PAGE_APART                                                                                 \
+    1536             /* u64[KARGS_MAX_RANKS]: each rank's last collective whose chunks did not lie \
+                      * at one offset on all ranks, and so went over peers */
+#define ERROR_CODE 0 /* u32: 0, or one of ERROR_*; written last */
+#define ERROR_PEER 4 /* u32: the rank that was missing or different */
+#define ERROR_EPOCH 8     /* u32: the phase waited for */
+#define ERROR_MINE 12     /* u32: my hash */
+#define ERROR_THEIRS 16   /* u32: the other's hash */
 #define ERROR_SEQUENCE 24 /* u64: my collective's number */
 #define ERROR_BYTES 64
 
@@ -81,7 +82,7 @@ struct error_record {
     uint8_t pad[32];
 };
 
-#define SAME(type, field, number) \
+#define SAME(type, field, number)                                                                  \
     static_assert(offsetof(struct type, field) == (number), #type "." #field " is not " #number)
 SAME(kargs, window, KARGS_WINDOW);
 SAME(kargs, multicast, KARGS_MULTICAST);

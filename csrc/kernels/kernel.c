@@ -18,8 +18,8 @@
 #define TYPE_i64 SMFAR_I64
 
 /* 1 when the literal ends in "_mc" */
-#define IS_MC(literal) \
-    (literal[sizeof(literal) - 4] == '_' && literal[sizeof(literal) - 3] == 'm' && \
+#define IS_MC(literal)                                                                             \
+    (literal[sizeof(literal) - 4] == '_' && literal[sizeof(literal) - 3] == 'm' &&                 \
      literal[sizeof(literal) - 2] == 'c')
 
 const struct kernel_row kernel_rows[KERNELS] = {

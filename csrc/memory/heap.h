@@ -12,7 +12,7 @@ struct heap_range {
 };
 
 struct heap {
-    size_t begin, end; /* what there is to give */
+    size_t begin, end;         /* what there is to give */
     struct heap_range *ranges; /* taken, by rising offset */
     int count, capacity;
 };

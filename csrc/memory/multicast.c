@@ -112,8 +112,7 @@ static uint64_t free_run(uint64_t taken, size_t slots)
 static struct multicast_object *find_object(struct driver *driver, CUdevice device, uint64_t set)
 {
     struct multicast_object *object = objects;
-    while (object &&
-           (object->driver != driver || object->device != device || object->set != set))
+    while (object && (object->driver != driver || object->device != device || object->set != set))
         object = object->next;
     return object;
 }
@@ -215,8 +214,7 @@ static enum smfar_status make_handle(struct driver *driver, struct exchange *exc
 }
 
 static enum smfar_status add_object(struct driver *driver, struct exchange *exchange,
-                                    CUdevice device, uint64_t set,
-                                    struct multicast_window *window)
+                                    CUdevice device, uint64_t set, struct multicast_window *window)
 {
     int ranks = exchange_ranks(exchange);
     uint64_t id = 0, ids[SMFAR_MAX_RANKS];
@@ -257,7 +255,8 @@ static void leave_object(struct driver *driver, struct multicast_window *window)
     object->taken &= ~(run << (window->offset / object->slot_bytes));
     int last = --object->windows == 0;
     struct multicast_object **link = &objects;
-    while (last && *link != object) link = &(*link)->next;
+    while (last && *link != object)
+        link = &(*link)->next;
     if (last) *link = object->next;
     pthread_mutex_unlock(&lock);
     if (!last) return;
@@ -286,7 +285,8 @@ static enum smfar_status bind_window(struct driver *driver, struct exchange *exc
         if (status != SMFAR_OK) return status;
         status = exchange_all_gather(exchange, &mine, sizeof(mine), again);
         if (status != SMFAR_OK) return status;
-        for (int r = 0; r < exchange_ranks(exchange); r++) any |= again[r];
+        for (int r = 0; r < exchange_ranks(exchange); r++)
+            any |= again[r];
         if (!any) return SMFAR_OK;
         usleep(10000);
     }

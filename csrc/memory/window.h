@@ -16,10 +16,10 @@ struct window {
     CUdevice device;
     int rank, ranks;
     size_t bytes;
-    vmm_handle handle[SMFAR_MAX_RANKS];  /* of every rank's memory; mine is the original */
-    CUdeviceptr peer[SMFAR_MAX_RANKS];   /* where it is mapped here */
-    struct multicast_window multicast;   /* .base is 0 without multicast */
-    size_t slot, slot_bytes;             /* the staging slot's offset and size */
+    vmm_handle handle[SMFAR_MAX_RANKS]; /* of every rank's memory; mine is the original */
+    CUdeviceptr peer[SMFAR_MAX_RANKS];  /* where it is mapped here */
+    struct multicast_window multicast;  /* .base is 0 without multicast */
+    size_t slot, slot_bytes;            /* the staging slot's offset and size */
     struct heap heap;
 };
 
