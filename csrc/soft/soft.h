@@ -1,0 +1,43 @@
+/* What the software switch exports beside the driver's names: counts, for tests, benches and
+ * reports. The core never calls these; Python reads them through ctypes. */
+#ifndef SMFAR_SOFT_SOFT_H
+#define SMFAR_SOFT_SOFT_H
+
+#include <stdint.h>
+
+#pragma GCC visibility push(default)
+
+/* What all launches of one kernel have executed in this process so far. Instructions are counted
+ * per thread that executed them (a warp of 32 active lanes counts 32). */
+struct soft_kernel_stats {
+    char name[128];
+    uint64_t launches;
+    uint64_t instructions;    /* of any kind */
+    uint64_t multimem_loads;  /* multimem.ld_reduce */
+    uint64_t multimem_stores; /* multimem.st */
+    uint64_t multimem_reds;   /* multimem.red */
+    uint64_t multimem_bytes;  /* bytes named by these three: a 16-byte load of 4 copies counts 16 */
+};
+
+/* Fills *out with the statistics of kernel number `index` (in the order in which first launches
+ * ended) and returns 1; returns 0 past the last. */
+int soft_kernel_stats(unsigned index, struct soft_kernel_stats *out);
+
+/* How often the driver function of this name was called in this process, failed calls included. */
+uint64_t soft_call_count(const char *name);
+
+/* Sets all counts above to zero. */
+void soft_stats_reset(void);
+
+/* What is still held in this process: allocation handles, mappings and blocks of cuMemAlloc,
+ * reserved and registered ranges, streams, events, modules, and descriptors the switch holds open.
+ * All zero once everything was undone. What a context takes along when its last user releases it
+ * is freed, but stays counted: nobody gave it back. */
+struct soft_leaks {
+    uint64_t handles, mappings, ranges, streams, events, modules, descriptors;
+};
+void soft_leaks(struct soft_leaks *out);
+
+#pragma GCC visibility pop
+
+#endif
