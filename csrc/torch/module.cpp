@@ -1,0 +1,148 @@
+// The Python module smfar._C: options, the process group, and what it can tell. Arguments are
+// checked and documented in smfar/*.py; here they are only passed on.
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/chrono.h>
+#include <torch/version.h>
+
+#include "plain_loop.h"
+#include "process_group.h"
+
+namespace py = pybind11;
+
+namespace smfar {
+
+namespace {
+
+using Group = ProcessGroupSmfar;
+using GroupPtr = c10::intrusive_ptr<Group>;
+using OptionsPtr = c10::intrusive_ptr<OptionsSmfar>;
+using GilReleased = py::call_guard<py::gil_scoped_release>;
+
+constexpr size_t kTextBytes = 8192;
+
+constexpr const char* kOptionsDoc = R"(What a group may choose; `pg_options` of init_process_group.
+
+Every rank should pass the same; the smallest sm_budget and any multicast=False count for all.
+None means the default.
+
+Args:
+    sm_budget: most thread blocks that a kernel may use.
+    multicast: False never uses the switch's multicast.
+    timeout: datetime.timedelta, the deadline of every wait; default: the group's own.
+    window_bytes: device memory per rank for smfar.empty and staging; default 256 MiB.
+)";
+
+OptionsPtr makeOptions(std::optional<int> sm_budget, std::optional<bool> multicast,
+                       std::optional<milliseconds> timeout, std::optional<int64_t> window_bytes) {
+  TORCH_CHECK_VALUE(!sm_budget || *sm_budget > 0, "smfar: sm_budget must be positive");
+  TORCH_CHECK_VALUE(!window_bytes || *window_bytes > 0, "smfar: window_bytes must be positive");
+  TORCH_CHECK_VALUE(!timeout || timeout->count() > 0, "smfar: timeout must be positive");
+  auto options = c10::make_intrusive<OptionsSmfar>(timeout.value_or(kBackendDefaultTimeout));
+  options->timeout_given = timeout.has_value();
+  options->sm_budget = sm_budget.value_or(0);
+  options->multicast = multicast.value_or(true);
+  options->window_bytes = window_bytes.value_or(0);
+  return options;
+}
+
+OptionsPtr copyOptions(const OptionsSmfar& options) {
+  return c10::make_intrusive<OptionsSmfar>(options);
+}
+
+GroupPtr makeGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                   milliseconds timeout, const OptionsPtr& asked) {
+  auto options = asked ? copyOptions(*asked) : c10::make_intrusive<OptionsSmfar>();
+  if (!options->timeout_given) options->timeout = timeout;
+  return c10::make_intrusive<Group>(store, rank, size, options);
+}
+
+std::shared_ptr<Communicator> madeFor(Group& group, const at::Device& device) {
+  auto communicator = group.existing(device.type());
+  TORCH_CHECK_WITH(DistBackendError, communicator, "smfar: this group has not used ", device.type(),
+                   " yet: its communicator is made at the first collective");
+  communicator->checkProcess();
+  return communicator;
+}
+
+at::Tensor empty(Group& group, const std::vector<int64_t>& sizes, at::ScalarType dtype,
+                 const at::Device& device) {
+  return windowTensor(group.communicator(device), sizes, at::device(device).dtype(dtype));
+}
+
+std::string explain(Group& group, const at::Device& device, const std::optional<at::Tensor>& tensor,
+                    int64_t count, at::ScalarType dtype, const c10d::ReduceOp& op) {
+  auto communicator = madeFor(group, device);
+  const at::Tensor plain = tensor ? *tensor : at::empty({0}, at::device(device).dtype(dtype));
+  Flat flat = flatNumbers(plain, op);
+  if (!tensor) flat.count = plain.is_complex() ? 2 * count : count;
+  std::string text(kTextBytes, '\0');
+  check(smfar_explain(communicator->raw(), flat.pointer, flat.count, flat.dtype, reduceOp(op),
+                      text.data(), text.size()),
+        "explain");
+  return text.c_str();
+}
+
+std::string describe(Group& group, const at::Device& device) {
+  auto communicator = madeFor(group, device);
+  std::string text(kTextBytes, '\0');
+  check(smfar_comm_describe(communicator->raw(), text.data(), text.size()), "describe");
+  return text.c_str();
+}
+
+py::list paths(Group& group, const at::Device& device) {
+  auto communicator = madeFor(group, device);
+  py::list found;
+  smfar_path path{};
+  for (int i = 0; smfar_comm_path(communicator->raw(), i, &path) == SMFAR_OK; i++) {
+    found.append(py::make_tuple(path.collective, path.algorithm, path.reason, path.calls,
+                                path.bytes, path.staged_bytes, path.blocks, path.threads));
+  }
+  return found;
+}
+
+void plainLoop(const std::vector<at::Tensor>& copies, size_t rank, const at::Tensor& barrier) {
+  std::vector<float*> pointers;
+  for (const at::Tensor& copy : copies)
+    pointers.push_back(copy.data_ptr<float>());
+  plainAllReduce(pointers, static_cast<size_t>(copies.front().numel()), rank,
+                 *static_cast<SpinBarrier*>(barrier.data_ptr()));
+}
+
+void bindOptions(py::module& module) {
+  py::class_<OptionsSmfar, c10d::Backend::Options, OptionsPtr>(module, "Options", kOptionsDoc)
+      .def(py::init(&makeOptions), py::kw_only(), py::arg("sm_budget") = py::none(),
+           py::arg("multicast") = py::none(), py::arg("timeout") = py::none(),
+           py::arg("window_bytes") = py::none())
+      .def_readonly("sm_budget", &OptionsSmfar::sm_budget)
+      .def_readonly("multicast", &OptionsSmfar::multicast)
+      .def_readonly("window_bytes", &OptionsSmfar::window_bytes)
+      .def_property_readonly("timeout", [](const OptionsSmfar& self) { return self.timeout; })
+      .def("__copy__", &copyOptions)
+      .def("__deepcopy__",
+           [](const OptionsSmfar& self, const py::dict&) { return copyOptions(self); });
+}
+
+void bindGroup(py::module& module) {
+  py::class_<Group, c10d::Backend, GroupPtr>(module, "ProcessGroupSmfar")
+      .def_property_readonly("options", &Group::getBackendOptions)
+      .def("_empty", &empty, GilReleased())
+      .def("_explain", &explain, GilReleased())
+      .def("_describe", &describe, GilReleased())
+      .def("_paths", &paths);
+}
+
+} // namespace
+
+} // namespace smfar
+
+PYBIND11_MODULE(_C, module) {
+  py::module::import("torch._C._distributed_c10d"); // defines the base classes
+  module.attr("torch_version") = py::make_tuple(TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR);
+  module.def("core_version", &smfar_version);
+  smfar::bindOptions(module);
+  smfar::bindGroup(module);
+  module.def("make_group", &smfar::makeGroup, py::arg("store"), py::arg("rank"), py::arg("size"),
+             py::arg("timeout"), py::arg("options") = py::none());
+  module.def("plain_loop", &smfar::plainLoop, smfar::GilReleased());
+}

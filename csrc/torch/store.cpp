@@ -1,0 +1,48 @@
+// A c10d store as the callbacks through which the core's ranks first meet. It adds no keys and
+// decides nothing; prefixes are the process group's.
+#include <cstring>
+
+#include "communicator.h"
+
+namespace smfar {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+smfar_status set(void* context, const char* key, const void* value, size_t bytes) {
+  const auto* first = static_cast<const uint8_t*>(value);
+  try {
+    static_cast<c10d::Store*>(context)->set(key, std::vector<uint8_t>(first, first + bytes));
+    return SMFAR_OK;
+  } catch (const std::exception& error) {
+    TORCH_WARN("smfar: the store refused key ", key, ": ", error.what());
+    return SMFAR_ERR_SYSTEM;
+  }
+}
+
+// c10d's stores report a time-out by exceptions of several types: the clock tells it apart.
+smfar_status get(void* context, const char* key, void* value, size_t bytes, int64_t timeout_ms) {
+  auto* store = static_cast<c10d::Store*>(context);
+  const auto deadline = Clock::now() + milliseconds(timeout_ms);
+  try {
+    store->wait({key}, milliseconds(timeout_ms));
+    const std::vector<uint8_t> found = store->get(key);
+    if (found.size() != bytes) {
+      TORCH_WARN("smfar: key ", key, " holds ", found.size(), " bytes, not ", bytes);
+      return SMFAR_ERR_SYSTEM;
+    }
+    std::memcpy(value, found.data(), bytes);
+    return SMFAR_OK;
+  } catch (const std::exception& error) {
+    if (Clock::now() >= deadline) return SMFAR_ERR_TIMEOUT;
+    TORCH_WARN("smfar: the store lost key ", key, ": ", error.what());
+    return SMFAR_ERR_SYSTEM;
+  }
+}
+
+} // namespace
+
+smfar_store storeCallbacks(c10d::Store* store) { return {store, set, get}; }
+
+} // namespace smfar

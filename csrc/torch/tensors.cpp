@@ -1,0 +1,124 @@
+// See tensors.h.
+#include "tensors.h"
+
+namespace smfar {
+
+namespace {
+
+std::optional<smfar_dtype> dtypeOf(at::ScalarType type) {
+  switch (type) {
+  case at::kByte:
+    return SMFAR_U8;
+  case at::kChar:
+    return SMFAR_I8;
+  case at::kShort:
+    return SMFAR_I16;
+  case at::kInt:
+    return SMFAR_I32;
+  case at::kLong:
+    return SMFAR_I64;
+  case at::kHalf:
+    return SMFAR_F16;
+  case at::kBFloat16:
+    return SMFAR_BF16;
+  case at::kFloat:
+    return SMFAR_F32;
+  case at::kDouble:
+    return SMFAR_F64;
+  case at::kBool:
+    return SMFAR_BOOL;
+  case at::kComplexFloat:
+    return SMFAR_C64;
+  case at::kComplexDouble:
+    return SMFAR_C128;
+  case at::kFloat8_e4m3fn:
+    return SMFAR_F8_E4M3;
+  case at::kFloat8_e5m2:
+    return SMFAR_F8_E5M2;
+  default:
+    return std::nullopt;
+  }
+}
+
+void* pointerOf(const at::Tensor& tensor) { return tensor.numel() ? tensor.data_ptr() : nullptr; }
+
+} // namespace
+
+void checkTensor(const at::Tensor& tensor, const char* collective) {
+  TORCH_CHECK_VALUE(tensor.defined(), "smfar: ", collective, ": got an undefined tensor");
+  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "smfar: ", collective,
+                    ": got a tensor of layout ", tensor.layout(),
+                    "; use a dense one, e.g. .to_dense()");
+  TORCH_CHECK_VALUE(!tensor.is_quantized(), "smfar: ", collective,
+                    ": got a quantised tensor; use .int_repr() or .dequantize()");
+  TORCH_CHECK_VALUE(tensor.device().is_cpu() || tensor.device().is_cuda(), "smfar: ", collective,
+                    ": got a tensor on ", tensor.device(), "; use one on cpu or cuda");
+  TORCH_CHECK_VALUE(!tensor.is_conj() && !tensor.is_neg(), "smfar: ", collective,
+                    ": got a lazily conjugated or negated tensor; use .resolve_conj() or "
+                    ".resolve_neg()");
+  TORCH_CHECK_VALUE(tensor.is_contiguous(), "smfar: ", collective, ": got strides ",
+                    tensor.strides(), " for sizes ", tensor.sizes(),
+                    "; only contiguous tensors are handled: use .contiguous() and copy back");
+}
+
+void checkAlike(const std::vector<at::Tensor>& tensors, const char* collective) {
+  TORCH_CHECK_VALUE(!tensors.empty(), "smfar: ", collective, ": got an empty list of tensors");
+  const at::Tensor& first = tensors.front();
+  for (const at::Tensor& tensor : tensors) {
+    checkTensor(tensor, collective);
+    TORCH_CHECK_VALUE(tensor.scalar_type() == first.scalar_type(), "smfar: ", collective,
+                      ": got dtypes ", first.scalar_type(), " and ", tensor.scalar_type(),
+                      " in one call; they must be equal");
+    TORCH_CHECK_VALUE(tensor.device() == first.device(), "smfar: ", collective, ": got devices ",
+                      first.device(), " and ", tensor.device(), " in one call; they must be equal");
+    TORCH_CHECK_VALUE(tensor.numel() == first.numel(), "smfar: ", collective, ": got tensors of ",
+                      first.numel(), " and ", tensor.numel(), " elements; they must be equal");
+  }
+}
+
+Flat flatBytes(const at::Tensor& tensor) {
+  const auto dtype = dtypeOf(tensor.scalar_type());
+  const auto count = static_cast<size_t>(tensor.numel());
+  if (dtype) return {pointerOf(tensor), count, *dtype};
+  return {pointerOf(tensor), count * tensor.element_size(), SMFAR_U8};
+}
+
+Flat flatNumbers(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  const auto dtype = dtypeOf(tensor.scalar_type());
+  TORCH_CHECK_NOT_IMPLEMENTED(dtype.has_value(), "smfar: all_reduce of ", tensor.scalar_type(),
+                              " is not available; convert to float32 or int32 first");
+  Flat flat{pointerOf(tensor), static_cast<size_t>(tensor.numel()), *dtype};
+  const bool linear = op.op_ == c10d::ReduceOp::SUM || op.op_ == c10d::ReduceOp::AVG;
+  if (linear && tensor.is_complex()) {
+    flat.count *= 2;
+    flat.dtype = *dtype == SMFAR_C64 ? SMFAR_F32 : SMFAR_F64;
+  }
+  return flat;
+}
+
+smfar_op reduceOp(const c10d::ReduceOp& op) {
+  static const smfar_op ops[] = {SMFAR_SUM,  SMFAR_AVG, SMFAR_PRODUCT, SMFAR_MIN,       SMFAR_MAX,
+                                 SMFAR_BAND, SMFAR_BOR, SMFAR_BXOR,    SMFAR_PREMUL_SUM};
+  const auto number = static_cast<size_t>(op.op_);
+  TORCH_CHECK_VALUE(number < std::size(ops), "smfar: unknown ReduceOp number ", number);
+  return ops[number];
+}
+
+at::Tensor windowTensor(const std::shared_ptr<Communicator>& communicator, at::IntArrayRef sizes,
+                        const at::TensorOptions& options) {
+  const size_t bytes = c10::multiply_integers(sizes) * options.dtype().itemsize();
+  if (bytes == 0) return at::empty(sizes, options);
+  void* pointer = nullptr;
+  check(smfar_window_alloc(communicator->raw(), bytes, &pointer),
+        c10::str("allocating ", bytes, " bytes in the window"));
+  auto deleter = [communicator](void* range) {
+    if (communicator->here()) smfar_window_free(communicator->raw(), range);
+  };
+  return at::for_blob(pointer, sizes)
+      .deleter(deleter)
+      .options(options)
+      .target_device(options.device())
+      .make_tensor();
+}
+
+} // namespace smfar

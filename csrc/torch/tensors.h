@@ -1,0 +1,41 @@
+// What a tensor must be to take part in a collective, and its translation into the core's terms:
+// pointer, count, dtype, op. Refusals say what was wrong and what would do.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "communicator.h"
+
+namespace smfar {
+
+// A tensor's memory as the core sees it.
+struct Flat {
+  void* pointer;
+  size_t count;
+  smfar_dtype dtype;
+};
+
+// Throws unless `tensor` is dense, contiguous, of a plain dtype, on cpu or cuda.
+void checkTensor(const at::Tensor& tensor, const char* collective);
+
+// Throws unless all tensors pass checkTensor and share dtype, device and number of elements.
+void checkAlike(const std::vector<at::Tensor>& tensors, const char* collective);
+
+// For moving: any dtype, those without a name as bytes.
+Flat flatBytes(const at::Tensor& tensor);
+
+// For reducing: complex as pairs of floats when `op` is a sum; throws for dtypes that have no sum
+// at all. Which of the others the core serves is its own answer.
+Flat flatNumbers(const at::Tensor& tensor, const c10d::ReduceOp& op);
+
+smfar_op reduceOp(const c10d::ReduceOp& op);
+
+// Collective. A tensor in the communicator's window, given back by its deleter (not collective).
+at::Tensor windowTensor(const std::shared_ptr<Communicator>& communicator, at::IntArrayRef sizes,
+                        const at::TensorOptions& options);
+
+} // namespace smfar

@@ -1,0 +1,72 @@
+// One collective's completion, as c10d sees it. It owns the tensors until the collective has ended.
+//
+// On CPU wait() blocks the host; futures are completed by the communicator's thread. On CUDA wait()
+// makes the current stream of the tensors' device wait and futures are complete, in stream order,
+// once the collective is enqueued; only barriers and waits with a time limit block the host.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/Event.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "communicator.h"
+
+namespace smfar {
+
+class WorkSmfar : public c10d::Work {
+ public:
+  struct Plan {
+    c10d::OpType type;
+    const char* name;  // "all_reduce"
+    const char* title; // "smfar:all_reduce", for the profiler
+    std::vector<at::Tensor> inputs;
+    std::vector<at::Tensor> outputs;
+    c10::Device device;
+    bool async;
+    bool blocks_host = false; // wait() blocks the host whatever the device
+  };
+
+  // Before the collective is enqueued, so that the profiler's range begins here.
+  WorkSmfar(std::shared_ptr<Communicator> communicator, int rank, Plan plan);
+
+  // The collective was enqueued under this number on `stream` (nothing for CPU).
+  void enqueued(uint64_t sequence, std::optional<c10::Stream> stream);
+
+  // Blocks the host until it has ended and throws when it failed.
+  void waitOnHost(std::optional<milliseconds> limit);
+
+  // Ends the work as the communicator's thread saw it: success, or the failure, with its words on
+  // this thread.
+  void ended(smfar_status status);
+
+  const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  bool wait(milliseconds timeout) override;
+  void synchronize() override;
+  void abort() override;
+  std::vector<at::Tensor> result() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override;
+
+ private:
+  void finishOnce(const std::exception_ptr& failure);
+  void waitOnStream();
+  c10::intrusive_ptr<c10::ivalue::Future> newFuture() const;
+  c10::IValue futureValue() const;
+
+  const std::shared_ptr<Communicator> communicator_;
+  const Plan plan_;
+  uint64_t sequence_ = 0;
+  std::optional<c10::Stream> stream_; // CUDA only
+  std::optional<c10::Event> done_;    // CUDA and async only
+  mutable std::mutex future_mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+// Has the communicator's thread complete `work`, and own it until then.
+void watch(c10::intrusive_ptr<WorkSmfar> work);
+
+} // namespace smfar

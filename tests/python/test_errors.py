@@ -1,0 +1,228 @@
+"""What cannot work ends in a clear error, on every rank that has to know, and never hangs."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+# ---- refused at the call: no other rank is involved ----
+
+
+def bad_tensors():
+    tensor = torch.ones(4, 4)
+    cases = {
+        "layout Sparse.*to_dense": lambda: dist.all_reduce(tensor.to_sparse()),
+        "contiguous": lambda: dist.all_reduce(tensor.t()),
+        r"strides \[2\]": lambda: dist.all_reduce(torch.ones(8)[::2]),
+        "strides.*0": lambda: dist.broadcast(torch.ones(1).expand(4), 0),
+        "resolve_conj": lambda: dist.broadcast(torch.ones(3, dtype=torch.cfloat).conj(), 0),
+        "12 and 16 elements|16 and 12 elements": lambda: dist.all_gather(
+            [torch.empty(12) for _ in range(dist.get_world_size())], torch.ones(16)
+        ),
+        "times the 16 elements": lambda: dist.all_gather_into_tensor(
+            torch.empty(17), torch.ones(16)
+        ),
+    }
+    for pattern, call in cases.items():
+        with pytest.raises((ValueError, RuntimeError), match=pattern):
+            call()
+
+
+def test_tensors_that_are_refused(ranks):
+    ranks.run(bad_tensors)
+
+
+def refused_by_the_backend():
+    """torch.distributed itself ignores meta tensors and has no quantised ones: ask the backend."""
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    with pytest.raises(ValueError, match="on meta; use one on cpu or cuda"):
+        backend.allreduce([torch.empty(3, device="meta")], dist.AllreduceOptions())
+    quantised = torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)
+    with pytest.raises(ValueError, match="quantised tensor; use"):
+        backend.broadcast([quantised], dist.BroadcastOptions())
+
+
+def test_tensors_that_the_backend_refuses(ranks):
+    ranks.run(refused_by_the_backend)
+
+
+def missing_reductions():
+    cases = [
+        (torch.float32, dist.ReduceOp.MAX, "max"),
+        (torch.float32, dist.ReduceOp.PRODUCT, "product"),
+        (torch.int32, dist.ReduceOp.BXOR, "xor"),
+        (torch.float64, dist.ReduceOp.SUM, "f64|float64"),
+        (torch.uint8, dist.ReduceOp.SUM, "u8|uint8"),
+        (torch.bool, dist.ReduceOp.SUM, "bool"),
+    ]
+    for dtype, op, name in cases:
+        with pytest.raises(NotImplementedError, match=f"(?i){name}"):
+            dist.all_reduce(torch.ones(4, dtype=dtype), op=op)
+
+
+def test_reductions_that_are_missing(ranks):
+    ranks.run(missing_reductions)
+
+
+def missing_collectives():
+    ranks = dist.get_world_size()
+    tensor, parts = torch.ones(ranks), [torch.ones(1) for _ in range(ranks)]
+    cases = {
+        "reduce": lambda: dist.reduce(tensor, 0),
+        "reduce_scatter": lambda: dist.reduce_scatter(torch.ones(1), parts),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(torch.ones(1), tensor),
+        "all_to_all_single": lambda: dist.all_to_all_single(torch.ones(ranks), tensor),
+        "all_to_all": lambda: dist.all_to_all([torch.ones(1) for _ in range(ranks)], parts),
+        "gather": lambda: dist.gather(torch.ones(1), parts if dist.get_rank() == 0 else None),
+        "scatter": lambda: dist.scatter(torch.ones(1), parts if dist.get_rank() == 0 else None),
+        "send": lambda: dist.send(tensor, (dist.get_rank() + 1) % ranks),
+        "recv": lambda: dist.recv(tensor, (dist.get_rank() + 1) % ranks),
+    }
+    for name, call in cases.items():
+        with pytest.raises(NotImplementedError, match=f"smfar: {name} is not available.*gloo"):
+            call()
+
+
+def test_collectives_that_are_missing(ranks):
+    ranks.run(missing_collectives)
+
+
+def bad_root():
+    with pytest.raises(ValueError):
+        dist.broadcast(torch.ones(1), dist.get_world_size())
+
+
+def test_a_root_that_is_no_rank(ranks):
+    ranks.run(bad_root)
+
+
+def still_works():
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [float(dist.get_world_size())] * 3
+
+
+def test_refusals_leave_the_group_usable(ranks):
+    ranks.run(bad_tensors)
+    ranks.run(still_works)
+
+
+# ---- ranks that differ ----
+
+
+def call_differently(kind):
+    """Rank 1 calls something else than the others; returns what this rank's error says."""
+    odd = dist.get_rank() == 1
+    calls = {
+        "count": lambda: dist.all_reduce(torch.ones(11 if odd else 10)),
+        "dtype": lambda: dist.all_reduce(
+            torch.ones(10, dtype=torch.int32 if odd else torch.float32)
+        ),
+        "op": lambda: dist.all_reduce(
+            torch.ones(10), op=dist.ReduceOp.AVG if odd else dist.ReduceOp.SUM
+        ),
+        "collective": lambda: dist.barrier() if odd else dist.all_reduce(torch.ones(10)),
+        "root": lambda: dist.broadcast(torch.ones(10), 1 if odd else 0),
+    }
+    begin = time.monotonic()
+    with pytest.raises(dist.DistBackendError) as error:
+        calls[kind]()
+    with pytest.raises(dist.DistBackendError):
+        dist.barrier()  # the group has failed for good
+    return str(error.value), time.monotonic() - begin
+
+
+@pytest.mark.parametrize("kind", ["count", "dtype", "op", "collective", "root"])
+def test_ranks_that_call_differently_all_hear_of_it(fresh_ranks, kind):
+    answers = fresh_ranks(3, timeout=20).run(call_differently, kind)
+    for rank, (text, seconds) in enumerate(answers):
+        assert "MISMATCH" in text, text
+        assert f"rank {rank}" in text, text  # my side
+        assert "rank 1" in text or rank == 1, text  # the other's
+        assert seconds < 15
+
+
+# ---- ranks that do not come ----
+
+
+def come_late(missing):
+    dist.barrier()
+    if dist.get_rank() == missing:
+        return "", 0
+    begin = time.monotonic()
+    with pytest.raises(dist.DistBackendError) as error:
+        dist.all_reduce(torch.ones(1000))
+    return str(error.value), time.monotonic() - begin
+
+
+def test_a_rank_that_does_not_come_is_named(fresh_ranks):
+    answers = fresh_ranks(3, timeout=3).run(come_late, 1)
+    for rank, (text, seconds) in enumerate(answers):
+        if rank != 1:
+            assert "rank 1" in text and "TIMEOUT" in text, text
+            assert 2 < seconds < 15
+
+
+def never_join():
+    if dist.get_rank() == 0:
+        return ""
+    with pytest.raises(dist.DistBackendError) as error:
+        dist.barrier()
+    return str(error.value)
+
+
+def test_a_rank_that_never_joins_is_named(fresh_ranks):
+    _, text = fresh_ranks(2, timeout=3).run(never_join)
+    assert "rank 0" in text and "TIMEOUT" in text, text
+
+
+def die(victim):
+    dist.barrier()
+    if dist.get_rank() == victim:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    with pytest.raises(dist.DistBackendError) as error:
+        for _ in range(1000):
+            dist.all_reduce(torch.ones(100_000))
+    return str(error.value), time.monotonic() - begin
+
+
+def test_a_killed_rank_fails_the_others_at_once(fresh_ranks):
+    answers = fresh_ranks(3, timeout=40).run(die, 2, dies=(2,))
+    for text, seconds in answers[:2]:
+        assert "rank 2" in text, text
+        assert seconds < 10
+
+
+def failing_future():
+    if dist.get_rank() == 1:
+        dist.barrier()
+        return
+    dist.barrier()
+    future = dist.all_reduce(torch.ones(8), async_op=True).get_future()
+    with pytest.raises(Exception, match="smfar"):
+        future.wait()
+
+
+def test_a_failure_reaches_futures(fresh_ranks):
+    fresh_ranks(2, timeout=3).run(failing_future)
+
+
+def abort():
+    group = dist.new_group(backend="smfar")
+    dist.barrier(group=group)
+    if dist.get_rank() == 0:
+        group._get_backend(torch.device("cpu")).abort()
+    with pytest.raises(dist.DistBackendError, match="abort"):
+        for _ in range(1000):
+            dist.all_reduce(torch.ones(100), group=group)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)  # the default group goes on
+    assert tensor.item() == dist.get_world_size()
+
+
+def test_abort_fails_every_rank_of_the_group(ranks):
+    ranks.run(abort)
