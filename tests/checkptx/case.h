@@ -1,0 +1,58 @@
+/* The cases: one kernel with one value of every parameter. A case follows from the kernel, the
+ * levels of the parameters and a seed, and from nothing else. */
+#ifndef SMFAR_TESTS_CASE_H
+#define SMFAR_TESTS_CASE_H
+
+#include <stdio.h>
+
+#include "../../csrc/kernels/kernel.h"
+
+/* Where the tensors lie. */
+enum place {
+    IN_WINDOW,       /* in place, at one offset on every rank */
+    UNEQUAL,         /* in place, at an offset of each rank's own */
+    STAGED,          /* from one plain buffer to another */
+    STAGED_IN_PLACE, /* from a plain buffer and back into it */
+    COPY_IN,         /* from a plain buffer into the window */
+    COPY_OUT,        /* from the window into a plain buffer */
+    PLACES
+};
+
+enum axis { RANKS, COUNT, OFFSET, PLACE, BLOCKS, THREADS, REAL, AXES };
+extern const int axis_levels[AXES];
+
+struct check_case {
+    enum kernel_id id;
+    uint64_t seed;
+    int ranks;
+    size_t count;
+    int offset; /* elements past a 128-byte boundary */
+    enum place place;
+    int blocks, threads;
+    int real; /* random reals, whose sums round; else integers, whose sums do not */
+};
+
+void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed,
+               struct check_case *case_out);
+void case_print(const struct check_case *c, FILE *to);
+
+/* Fills rank's input: different for every rank and seed. */
+void case_input(const struct check_case *c, int rank, void *data_out);
+
+/* Rows of levels in which every pair of values of any two axes occurs; the caller frees. */
+size_t sample_pairs(uint64_t seed, unsigned char (**rows_out)[AXES]);
+
+/* A small generator; every use has a state of its own. */
+static inline uint64_t random_next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+static inline unsigned random_below(uint64_t *state, unsigned limit)
+{
+    return (unsigned)((random_next(state) >> 32) * limit >> 32);
+}
+
+#endif

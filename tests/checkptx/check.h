@@ -1,0 +1,20 @@
+/* The two kinds of check on a rig. Both print what is wrong and return the number of faults (0 or
+ * more); a failed driver call ends the program, since nothing after it would mean anything. */
+#ifndef SMFAR_TESTS_CHECK_H
+#define SMFAR_TESTS_CHECK_H
+
+#include "case.h"
+#include "rig.h"
+
+/* Runs one all-reduce and compares every rank's result, the guards round every buffer, the input
+ * where it must survive, and the error records. */
+int check_all_reduce(struct rig *rig, const struct check_case *c);
+
+/* Barrier and failure behaviour of kernel `id`: waits for every rank; says who is missing, who is
+ * different, and that the group was aborted, on every rank; does nothing after a failure. */
+int check_failures(struct rig *rig, enum kernel_id id, uint64_t seed);
+
+/* Ends the program unless `status` is SMFAR_OK, saying which case it was. */
+void must(enum smfar_status status, const char *what);
+
+#endif

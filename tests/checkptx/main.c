@@ -1,0 +1,177 @@
+/* checkptx: every kernel of kernels.def, as shipped, against its reference.
+ *
+ *   checkptx [--seed N] [--kernel NAME] [--ranks N] [--all] [--gpu] [--verbose] [--list]
+ *
+ * Without --all a sample in which every pair of parameter values occurs for every kernel; the seed
+ * decides which, and the data. --gpu: the real driver instead of the software switch. --verbose
+ * prints each case before it runs. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../ref/ref.h"
+#include "check.h"
+
+enum { MOST_FAULTS = 20 };
+
+struct options {
+    uint64_t seed;
+    const char *kernel;
+    int ranks; /* 0: all */
+    int all, gpu, verbose, list;
+};
+
+struct tally {
+    size_t cases, skipped;
+    int faults, verbose;
+};
+
+static void usage(void)
+{
+    printf(
+        "checkptx [--seed N] [--kernel NAME] [--ranks N] [--all] [--gpu] [--verbose] [--list]\n");
+    exit(2);
+}
+
+static struct options parse(int argc, char **argv)
+{
+    struct options options = {.seed = (uint64_t)time(NULL)};
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--all") == 0) {
+            options.all = 1;
+        } else if (strcmp(argv[i], "--gpu") == 0) {
+            options.gpu = 1;
+        } else if (strcmp(argv[i], "--verbose") == 0) {
+            options.verbose = 1;
+        } else if (strcmp(argv[i], "--list") == 0) {
+            options.list = 1;
+        } else if (value && strcmp(argv[i], "--seed") == 0) {
+            options.seed = strtoull(argv[++i], NULL, 0);
+        } else if (value && strcmp(argv[i], "--kernel") == 0) {
+            options.kernel = argv[++i];
+        } else if (value && strcmp(argv[i], "--ranks") == 0) {
+            options.ranks = atoi(argv[++i]);
+        } else {
+            usage();
+        }
+    }
+    return options;
+}
+
+/* By entry or by file. */
+static int is_chosen(const struct options *options, enum kernel_id id)
+{
+    const struct kernel_row *row = &kernel_rows[id];
+    return options->kernel == NULL || strcmp(options->kernel, row->entry) == 0 ||
+           strcmp(options->kernel, row->file) == 0;
+}
+
+static uint64_t seed_of(const struct options *options, enum kernel_id id)
+{
+    uint64_t state = options->seed + (uint64_t)id;
+    return random_next(&state);
+}
+
+static void run_case(struct rig *rig, enum kernel_id id, const unsigned char row[AXES],
+                     uint64_t seed, struct tally *tally)
+{
+    struct check_case c;
+    case_make(id, row, seed, &c);
+    if (tally->verbose) {
+        case_print(&c, stdout);
+        printf("\n");
+    }
+    int faults = check_all_reduce(rig, &c);
+    tally->cases++;
+    tally->faults += faults;
+    /* a kernel that reported an error has left its signals failed for good */
+    if (faults > 0) must(rig_reset(rig, 0), "reset");
+}
+
+static void run_sample(struct rig *rig, enum kernel_id id, uint64_t seed, struct tally *tally)
+{
+    unsigned char(*rows)[AXES];
+    size_t count = sample_pairs(seed, &rows);
+    for (size_t i = 0; i < count && tally->faults < MOST_FAULTS; i++)
+        if (rows[i][RANKS] + 1 == rig->ranks) run_case(rig, id, rows[i], seed + i, tally);
+    free(rows);
+}
+
+/* Steps to the next row of the full product; 0 after the last. The ranks stay. */
+static int next_row(unsigned char row[AXES])
+{
+    for (int a = RANKS + 1; a < AXES; a++) {
+        if (++row[a] < axis_levels[a]) return 1;
+        row[a] = 0;
+    }
+    return 0;
+}
+
+static void run_product(struct rig *rig, enum kernel_id id, uint64_t seed, struct tally *tally)
+{
+    unsigned char row[AXES] = {(unsigned char)(rig->ranks - 1)};
+    do {
+        run_case(rig, id, row, random_next(&seed), tally);
+    } while (next_row(row) && tally->faults < MOST_FAULTS);
+}
+
+static void run_kernel(const struct options *options, struct rig *rig, enum kernel_id id,
+                       struct tally *tally)
+{
+    uint64_t seed = seed_of(options, id);
+    if (kernel_rows[id].multicast && !rig->multicast) {
+        tally->skipped++;
+        return;
+    }
+    if (rig->ranks > 1) {
+        tally->faults += check_failures(rig, id, seed);
+        tally->cases++;
+    }
+    if (kernel_rows[id].dtype == SMFAR_DTYPES) return;
+    if (options->all)
+        run_product(rig, id, seed, tally);
+    else
+        run_sample(rig, id, seed, tally);
+}
+
+static void run_ranks(const struct options *options, struct driver *driver, int ranks,
+                      struct tally *tally)
+{
+    struct rig *rig;
+    struct timespec begin, end;
+    struct tally before = *tally;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    must(rig_create(driver, ranks, &rig), "rig");
+    for (int id = 0; id < KERNELS && tally->faults < MOST_FAULTS; id++)
+        if (is_chosen(options, (enum kernel_id)id))
+            run_kernel(options, rig, (enum kernel_id)id, tally);
+    rig_destroy(rig);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    printf("ranks %d: %zu cases, %d faults, %.1f s\n", ranks, tally->cases - before.cases,
+           tally->faults - before.faults,
+           (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) * 1e-9);
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = parse(argc, argv);
+    struct tally tally = {.faults = ref_number_faults(), .verbose = options.verbose};
+    struct driver *driver;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (int id = 0; options.list && id < KERNELS; id++)
+        if (is_chosen(&options, (enum kernel_id)id)) printf("%s\n", kernel_rows[id].entry);
+    if (options.list) return 0;
+    if (tally.faults) printf("the references' own conversions are wrong\n");
+    printf("seed %llu\n", (unsigned long long)options.seed);
+    must(driver_open(options.gpu ? SMFAR_DRIVER_CUDA : SMFAR_DRIVER_SOFT, &driver), "driver");
+    for (int ranks = 1; ranks <= RIG_MAX_RANKS; ranks++)
+        if (options.ranks == 0 || options.ranks == ranks)
+            run_ranks(&options, driver, ranks, &tally);
+    driver_close(driver);
+    printf("seed %llu: %zu cases, %d faults", (unsigned long long)options.seed, tally.cases,
+           tally.faults);
+    if (tally.skipped) printf(", %zu skipped: no multicast", tally.skipped);
+    printf("\n");
+    return tally.faults > 0 || tally.cases == 0;
+}

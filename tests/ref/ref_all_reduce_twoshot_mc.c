@@ -1,0 +1,40 @@
+/* The reference of all_reduce_twoshot_mc: how far a sum made in an unknown order may be from the
+ * exact one. Integers, and floats whose sums are exact, need no bound: they are compared with the
+ * peer reference's bits.
+ *
+ * The bound. Let u = 2^-24 be the rounding of fp32, v = 2^-precision that of the type (v = u for
+ * f32), h the type's smallest_half, S = sum |x|, s = sum x, n the ranks.
+ *   1. n - 1 additions in fp32, in any order, err by at most (n - 1) u S to first order.
+ *   2. f16 and bf16 are then rounded once: v |s| + h.
+ *   3. An average is multiplied by fl(1/n), itself off by u, in fp32, off by u, and rounded once
+ *      more: of what 1 and 2 gave a share 1/n, and (2 u + v) |s/n| + h.
+ * Terms of second order, and sums that reached v |s| (1 + …), are covered by the factor SLACK. */
+#include <math.h>
+
+#include "ref.h"
+
+#define SLACK (1 + 0x1p-6)
+
+static double bound_of(const struct ref_call *call, double sum, double sum_of_sizes)
+{
+    double u = 0x1p-24, v = ldexp(1, -ref_precision(call->dtype));
+    double half = ref_smallest_half(call->dtype), n = call->ranks;
+    double bound = (n - 1) * u * sum_of_sizes;
+    if (call->dtype != SMFAR_F32) bound += v * fabs(sum) + half;
+    if (call->op == SMFAR_AVG) bound = bound / n + (2 * u + v) * fabs(sum) / n + half;
+    return bound * SLACK;
+}
+
+void ref_all_reduce_twoshot_mc(const struct ref_call *call, double *exact_out, double *bound_out)
+{
+    for (size_t i = 0; i < call->count; i++) {
+        double sum = 0, sum_of_sizes = 0;
+        for (int rank = 0; rank < call->ranks; rank++) {
+            double value = ref_load(call->dtype, call->inputs[rank], i);
+            sum += value;
+            sum_of_sizes += fabs(value);
+        }
+        exact_out[i] = call->op == SMFAR_AVG ? sum / call->ranks : sum;
+        bound_out[i] = bound_of(call, sum, sum_of_sizes);
+    }
+}

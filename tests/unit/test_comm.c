@@ -1,0 +1,273 @@
+/* The whole core through smfar.h, ranks being threads on the software switch: collectives on window
+ * and plain memory, through the switch and over peers; what happens when ranks disagree, when one
+ * leaves or aborts; refusals; and that everything is given back. */
+#define _GNU_SOURCE
+#include <math.h>
+
+#include "../../csrc/driver/driver.h"
+#include "ranks.h"
+#include "switch.h"
+
+enum { LARGEST = 40000, TIMEOUT_MS = 20000 };
+
+struct options {
+    int no_multicast;
+    size_t chunk_bytes;
+};
+
+static void must(enum smfar_status status)
+{
+    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
+}
+
+static smfar_comm *join(struct ranks_thread *me)
+{
+    const struct options *options = me->extra;
+    struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
+                                  .device = -1,
+                                  .timeout_ms = TIMEOUT_MS,
+                                  .window_bytes = 8 << 20,
+                                  .chunk_bytes = options ? options->chunk_bytes : 0,
+                                  .no_multicast = options ? options->no_multicast : 0};
+    smfar_comm *comm = NULL;
+    must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &comm));
+    EXPECT_EQ(smfar_comm_rank(comm), me->rank);
+    EXPECT_EQ(smfar_comm_ranks(comm), me->ranks);
+    return comm;
+}
+
+static enum smfar_status wait_last(smfar_comm *comm)
+{
+    return smfar_comm_wait(comm, smfar_comm_sequence(comm), -1);
+}
+
+/* Device memory outside the window: the switch's is host memory. */
+static float *plain_tensor(struct ranks_thread *me)
+{
+    static float memory[SMFAR_MAX_RANKS][LARGEST + 16];
+    return memory[me->rank];
+}
+
+static float value_of(int rank, size_t i) { return (float)(rank * 3 + (int)(i % 101) - 50); }
+
+static void check_sum(struct ranks_thread *me, smfar_comm *comm, float *data, size_t count)
+{
+    int wrong = 0;
+    for (size_t i = 0; i < count; i++)
+        data[i] = value_of(me->rank, i);
+    data[count] = 777;
+    must(smfar_all_reduce(data, data, count, SMFAR_F32, SMFAR_SUM, comm, NULL));
+    must(wait_last(comm));
+    for (size_t i = 0; i < count; i++) {
+        float sum = 0;
+        for (int r = 0; r < me->ranks; r++)
+            sum += value_of(r, i);
+        wrong += data[i] != sum;
+    }
+    EXPECT(wrong == 0, "rank %d of %d: %d of %zu are wrong", me->rank, me->ranks, wrong, count);
+    EXPECT(data[count] == 777, "rank %d wrote past the end", me->rank);
+}
+
+static void check_broadcast(struct ranks_thread *me, smfar_comm *comm, float *data)
+{
+    int root = me->ranks - 1;
+    for (size_t i = 0; i < 1001; i++)
+        data[i] = value_of(me->rank, i);
+    must(smfar_broadcast(data, data, 1001, SMFAR_F32, root, comm, NULL));
+    must(wait_last(comm));
+    for (size_t i = 0; i < 1001; i++)
+        if (data[i] != value_of(root, i)) {
+            EXPECT(0, "rank %d: element %zu is %g", me->rank, i, (double)data[i]);
+            return;
+        }
+}
+
+static void check_all_gather(struct ranks_thread *me, smfar_comm *comm, float *data)
+{
+    static float outputs[SMFAR_MAX_RANKS][SMFAR_MAX_RANKS][600];
+    void *recv[SMFAR_MAX_RANKS];
+    int wrong = 0;
+    for (int r = 0; r < me->ranks; r++)
+        recv[r] = outputs[me->rank][r];
+    for (size_t i = 0; i < 555; i++)
+        data[i] = value_of(me->rank, i);
+    must(smfar_all_gather(data, recv, 555, SMFAR_F32, comm, NULL));
+    must(wait_last(comm));
+    for (int r = 0; r < me->ranks; r++)
+        for (size_t i = 0; i < 555; i++)
+            wrong += outputs[me->rank][r][i] != value_of(r, i);
+    EXPECT(wrong == 0, "rank %d of %d: %d are wrong", me->rank, me->ranks, wrong);
+}
+
+static void collectives(struct ranks_thread *me)
+{
+    static const size_t counts[] = {0, 1, 5, 4097, LARGEST};
+    smfar_comm *comm = join(me);
+    void *window;
+    must(smfar_window_alloc(comm, (LARGEST + 1) * sizeof(float), &window));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        check_sum(me, comm, window, counts[i]);
+        check_sum(me, comm, plain_tensor(me), counts[i]);
+        /* in the window on one rank, outside it on the others */
+        check_sum(me, comm, me->rank == 0 ? window : plain_tensor(me), counts[i]);
+        check_sum(me, comm, (float *)window + me->rank, counts[i] / 2); /* unequal offsets */
+    }
+    check_broadcast(me, comm, window);
+    check_broadcast(me, comm, plain_tensor(me));
+    check_all_gather(me, comm, window);
+    check_all_gather(me, comm, plain_tensor(me));
+    must(smfar_barrier(comm, NULL));
+    must(wait_last(comm));
+    must(smfar_comm_error(comm));
+    smfar_window_free(comm, window);
+    smfar_comm_destroy(comm);
+}
+
+/* What was freed on every rank is there again at the next allocation. */
+static void window_memory(struct ranks_thread *me)
+{
+    smfar_comm *comm = join(me);
+    void *first = NULL, *second = NULL, *again = NULL, *huge = NULL;
+    must(smfar_window_alloc(comm, 1000, &first));
+    must(smfar_window_alloc(comm, 1000, &second));
+    EXPECT((uintptr_t)first % 512 == 0 && (uintptr_t)second % 512 == 0, "not aligned");
+    EXPECT_EQ(smfar_window_alloc(comm, 1ull << 40, &huge), SMFAR_ERR_MEMORY);
+    EXPECT_EQ(smfar_window_alloc(comm, (size_t)me->rank + 1, &huge), SMFAR_ERR_MISMATCH);
+    EXPECT(huge == NULL, "an output in spite of the failure");
+    smfar_window_free(comm, first);
+    must(smfar_window_alloc(comm, 1000, &again));
+    EXPECT(again == first, "a range that all have freed was not used again");
+    smfar_window_free(comm, second);
+    smfar_window_free(comm, again);
+    smfar_window_free(comm, &comm); /* not of the window: ignored */
+    smfar_comm_destroy(comm);
+}
+
+static void reports(struct ranks_thread *me)
+{
+    const struct options *options = me->extra;
+    const char *algorithm = options->no_multicast ? "twoshot_peer" : "twoshot_mc";
+    smfar_comm *comm = join(me);
+    struct smfar_path path;
+    char text[4096] = "";
+    check_sum(me, comm, plain_tensor(me), 1000);
+    EXPECT_EQ(smfar_explain(comm, NULL, 1000, SMFAR_F32, SMFAR_SUM, text, sizeof text), SMFAR_OK);
+    EXPECT_HAS(text, algorithm);
+    EXPECT_EQ(smfar_explain(comm, NULL, 1, SMFAR_C64, SMFAR_MIN, text, sizeof text),
+              SMFAR_ERR_UNSUPPORTED);
+    must(smfar_comm_describe(comm, text, sizeof text));
+    EXPECT_HAS(text, "software switch");
+    must(smfar_comm_path(comm, 0, &path));
+    EXPECT_HAS(path.collective, "all_reduce");
+    EXPECT_HAS(path.algorithm, algorithm);
+    EXPECT_EQ(path.calls, 1);
+    EXPECT_EQ(path.bytes, 4000);
+    EXPECT_EQ(path.staged_bytes, 4000);
+    EXPECT_EQ(smfar_comm_path(comm, 1, &path), SMFAR_ERR_ARGUMENT);
+    smfar_comm_destroy(comm);
+}
+
+static void refusals(struct ranks_thread *me)
+{
+    smfar_comm *comm = join(me);
+    float *data = plain_tensor(me);
+    uint64_t before = smfar_comm_sequence(comm);
+    EXPECT_EQ(smfar_all_reduce(data, data, 4, SMFAR_F32, SMFAR_SUM, NULL, NULL),
+              SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_all_reduce(NULL, data, 4, SMFAR_F32, SMFAR_SUM, comm, NULL),
+              SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_all_reduce((char *)data + 2, data, 4, SMFAR_F32, SMFAR_SUM, comm, NULL),
+              SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_all_reduce(data, data, 4, (enum smfar_dtype)99, SMFAR_SUM, comm, NULL),
+              SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_all_reduce(data, data, SIZE_MAX, SMFAR_F32, SMFAR_SUM, comm, NULL),
+              SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_all_reduce(data, data, 4, SMFAR_F32, SMFAR_MAX, comm, NULL),
+              SMFAR_ERR_UNSUPPORTED);
+    EXPECT_EQ(smfar_broadcast(data, data, 4, SMFAR_F32, me->ranks, comm, NULL), SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_comm_sequence(comm), before);
+    check_sum(me, comm, data, 100); /* a refusal leaves the communicator as it was */
+    smfar_comm_destroy(comm);
+}
+
+/* Rank 1 sums another count, type or op: everybody gets an error that names both sides. */
+static void disagree(struct ranks_thread *me, size_t count, enum smfar_dtype dtype,
+                     enum smfar_op op)
+{
+    smfar_comm *comm = join(me);
+    int odd = me->rank == 1;
+    enum smfar_status status =
+        smfar_all_reduce(plain_tensor(me), plain_tensor(me), odd ? count : 500,
+                         odd ? dtype : SMFAR_F32, odd ? op : SMFAR_SUM, comm, NULL);
+    if (status == SMFAR_OK) status = wait_last(comm);
+    EXPECT_EQ(status, SMFAR_ERR_MISMATCH);
+    EXPECT_HAS(smfar_last_error(), "rank 1");
+    EXPECT_HAS(smfar_last_error(), "500");
+    EXPECT_EQ(smfar_comm_error(comm), SMFAR_ERR_MISMATCH);
+    EXPECT_EQ(smfar_barrier(comm, NULL), SMFAR_ERR_MISMATCH);
+    smfar_comm_destroy(comm);
+}
+static void other_count(struct ranks_thread *me) { disagree(me, 501, SMFAR_F32, SMFAR_SUM); }
+static void other_dtype(struct ranks_thread *me) { disagree(me, 500, SMFAR_I32, SMFAR_SUM); }
+static void other_op(struct ranks_thread *me) { disagree(me, 500, SMFAR_F32, SMFAR_AVG); }
+
+static void aborted(struct ranks_thread *me)
+{
+    smfar_comm *comm = join(me);
+    if (me->rank == 0)
+        smfar_comm_abort(comm, "the unit says so");
+    else
+        smfar_all_reduce(plain_tensor(me), plain_tensor(me), 500, SMFAR_F32, SMFAR_SUM, comm, NULL);
+    enum smfar_status status = smfar_comm_error(comm);
+    if (me->rank != 0 && status == SMFAR_OK) status = wait_last(comm);
+    EXPECT_EQ(status, SMFAR_ERR_ABORTED);
+    EXPECT_HAS(smfar_last_error(), "the unit says so");
+    smfar_comm_destroy(comm);
+}
+
+static void late_rank(struct ranks_thread *me)
+{
+    smfar_comm *comm = join(me);
+    smfar_comm_set_timeout(comm, 300);
+    if (me->rank == 0) {
+        must(smfar_barrier(comm, NULL));
+        EXPECT_EQ(wait_last(comm), SMFAR_ERR_TIMEOUT);
+        EXPECT_HAS(smfar_last_error(), "rank 1");
+    } else {
+        while (smfar_comm_error(comm) == SMFAR_OK)
+            nanosleep(&(struct timespec){0, 5000000}, NULL);
+        EXPECT_EQ(smfar_comm_error(comm), SMFAR_ERR_TIMEOUT);
+    }
+    smfar_comm_destroy(comm);
+}
+
+static void run_all(const struct options *options, int ranks)
+{
+    ranks_run(ranks, collectives, (void *)options);
+    ranks_run(ranks, window_memory, (void *)options);
+}
+
+int main(void)
+{
+    static const struct options mc, peer = {.no_multicast = 1}, chunked = {.chunk_bytes = 16384};
+    struct driver *driver;
+    must(driver_open(SMFAR_DRIVER_SOFT, &driver)); /* keeps the table for the counts */
+    ranks_run(2, reports, (void *)&peer);
+    run_all(&peer, 3);
+    EXPECT_EQ(switch_calls("cuMulticastCreate") + switch_calls("cuMulticastGetGranularity"), 0);
+    ranks_run(4, reports, (void *)&mc);
+    run_all(&mc, 2);
+    run_all(&mc, 8);
+    run_all(&chunked, 4);
+    ranks_run(1, collectives, (void *)&mc);
+    EXPECT(switch_calls("cuMulticastCreate") > 0, "multicast was never used");
+    ranks_run(2, refusals, NULL);
+    ranks_run(3, other_count, NULL);
+    ranks_run(2, other_dtype, NULL);
+    ranks_run(2, other_op, NULL);
+    ranks_run(3, aborted, NULL);
+    ranks_run(2, late_rank, NULL);
+    driver_close(driver);
+    switch_expect_no_leaks();
+    return unit_end();
+}

@@ -1,0 +1,59 @@
+/* Units of kernels/kernel: the table that kernels.def becomes, and that both modules load, hold
+ * every kernel, and launch nothing that is not loaded. */
+#include "../../csrc/kernels/kernel.h"
+
+#include "unit.h"
+
+static int ends_in(const char *text, const char *end)
+{
+    size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+static void check_rows(void)
+{
+    for (int id = 0; id < KERNELS; id++) {
+        const struct kernel_row *row = &kernel_rows[id];
+        EXPECT_HAS(row->entry, row->file);
+        EXPECT(strncmp(row->entry, "smfar_", 6) == 0, "%s", row->entry);
+        EXPECT(row->multicast == ends_in(row->file, "_mc"), "%s", row->entry);
+        EXPECT(row->multicast || ends_in(row->file, "_peer"), "%s", row->entry);
+        EXPECT_EQ(kernel_find(row->file, row->op, row->dtype), id);
+    }
+    EXPECT_EQ(kernel_find("all_reduce_twoshot_mc", SMFAR_SUM, SMFAR_F32),
+              KERNEL_all_reduce_twoshot_mc_sum_f32);
+    EXPECT_EQ(kernel_find("all_reduce_twoshot_mc", SMFAR_AVG, SMFAR_F16), KERNELS);
+    EXPECT_EQ(kernel_find("no_such_file", SMFAR_SUM, SMFAR_F32), KERNELS);
+}
+
+static void check_loaded(struct driver *driver, int multicast)
+{
+    struct kernels *kernels;
+    REQUIRE(kernels_load(driver, multicast, &kernels) == SMFAR_OK, "%s", smfar_last_error());
+    for (int id = 0; id < KERNELS; id++) {
+        int registers = 0, local = -1;
+        int expected = multicast || !kernel_rows[id].multicast;
+        enum smfar_status status =
+            kernel_resources(kernels, (enum kernel_id)id, &registers, &local);
+        EXPECT_EQ(status, expected ? SMFAR_OK : SMFAR_ERR_UNSUPPORTED);
+        if (expected) EXPECT_EQ(local, 0);
+        if (!expected) EXPECT_HAS(smfar_last_error(), kernel_rows[id].entry);
+    }
+    kernels_unload(kernels);
+}
+
+int main(void)
+{
+    struct driver *driver;
+    CUcontext context = NULL;
+    check_rows();
+    REQUIRE(driver_open(SMFAR_DRIVER_SOFT, &driver) == SMFAR_OK, "%s", smfar_last_error());
+    REQUIRE(driver->cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS, "no context");
+    REQUIRE(driver->cuCtxPushCurrent(context) == CUDA_SUCCESS, "context not current");
+    check_loaded(driver, 0);
+    check_loaded(driver, 1);
+    kernels_unload(NULL);
+    driver->cuDevicePrimaryCtxRelease(0);
+    driver_close(driver);
+    return unit_end();
+}

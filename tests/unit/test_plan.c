@@ -1,0 +1,129 @@
+/* Units of collectives/plan: it depends on its query alone, never exceeds the budget, and says why.
+ */
+#include "../../csrc/collectives/plan.h"
+
+#include "unit.h"
+
+static struct plan_query query_of(enum smfar_op op, enum smfar_dtype dtype, uint64_t count)
+{
+    return (struct plan_query){
+        .collective = COLLECTIVE_ALL_REDUCE,
+        .dtype = dtype,
+        .op = op,
+        .count = count,
+        .ranks = 4,
+        .agreed = {.resident_blocks = 100, .multicast = 1, .chunk_bytes = 32 << 20},
+        .multicast_reason = "off: no switch here",
+    };
+}
+
+static struct plan plan_of(const struct plan_query *query)
+{
+    struct plan plan;
+    enum smfar_status status = plan_make(query, &plan);
+    REQUIRE(status == SMFAR_OK, "%s", smfar_last_error());
+    return plan;
+}
+
+static void check_algorithm(void)
+{
+    struct plan_query query = query_of(SMFAR_SUM, SMFAR_BF16, 1 << 20);
+    struct plan plan = plan_of(&query);
+    EXPECT_HAS(plan.algorithm, "twoshot_mc");
+    EXPECT_EQ(plan.kernel, KERNEL_all_reduce_twoshot_mc_sum_bf16);
+    query.agreed.multicast = 0;
+    plan = plan_of(&query);
+    EXPECT_HAS(plan.algorithm, "twoshot_peer");
+    EXPECT_EQ(plan.kernel, KERNEL_all_reduce_twoshot_peer_sum_bf16);
+    EXPECT_HAS(plan.reason, "no switch here");
+    query = query_of(SMFAR_AVG, SMFAR_F16, 1 << 20); /* its sum may overflow in the switch */
+    plan = plan_of(&query);
+    EXPECT_EQ(plan.kernel, KERNEL_all_reduce_twoshot_peer_avg_f16);
+    EXPECT_HAS(plan.reason, "avg of f16");
+}
+
+static void check_refusals(void)
+{
+    for (int op = 0; op < SMFAR_OPS; op++) {
+        for (int dtype = 0; dtype < SMFAR_DTYPES; dtype++) {
+            struct plan_query query = query_of((enum smfar_op)op, (enum smfar_dtype)dtype, 100);
+            int there = kernel_find("all_reduce_twoshot_peer", query.op, query.dtype) != KERNELS;
+            struct plan plan = {.blocks = -7};
+            enum smfar_status status = plan_make(&query, &plan);
+            EXPECT_EQ(status, there ? SMFAR_OK : SMFAR_ERR_UNSUPPORTED);
+            if (there) continue;
+            EXPECT_EQ(plan.blocks, -7);
+            EXPECT_HAS(smfar_last_error(), name_op(op));
+            EXPECT_HAS(smfar_last_error(), name_dtype(dtype));
+        }
+    }
+}
+
+static void check_shape(const struct plan_query *query)
+{
+    struct plan plan = plan_of(query), again = plan_of(query);
+    int budget = query->agreed.sm_budget;
+    EXPECT(memcmp(&plan, &again, sizeof plan) == 0, "two plans of one query");
+    EXPECT(plan.blocks >= 1 && plan.blocks <= query->agreed.resident_blocks, "%d blocks",
+           plan.blocks);
+    EXPECT(budget == 0 || plan.blocks <= budget, "%d blocks, %d allowed", plan.blocks, budget);
+    EXPECT(plan.threads % 32 == 0 && plan.threads >= 32 && plan.threads <= 1024, "%d threads",
+           plan.threads);
+    EXPECT(plan.chunk >= 1, "a step of nothing");
+    EXPECT(plan.chunk * dtype_bytes(query->dtype) <= query->agreed.chunk_bytes, "a step of %llu",
+           (unsigned long long)plan.chunk);
+    EXPECT(strlen(plan.reason) > 0 && strlen(plan.reason) < sizeof plan.reason - 1, "reason");
+}
+
+static void check_shapes(void)
+{
+    for (int budget = 0; budget <= 5; budget++) {
+        for (uint64_t count = 0; count < 1ull << 33; count = 3 * count + 1) {
+            struct plan_query query = query_of(SMFAR_SUM, SMFAR_F32, count);
+            query.agreed.sm_budget = budget;
+            query.agreed.resident_blocks = budget == 5 ? 1 : 100;
+            for (query.ranks = 1; query.ranks <= SMFAR_MAX_RANKS; query.ranks++)
+                check_shape(&query);
+        }
+    }
+}
+
+/* Large tensors use the whole default budget, small ones one block. */
+static void check_budget(void)
+{
+    struct plan_query query = query_of(SMFAR_SUM, SMFAR_F32, 1 << 24);
+    EXPECT_EQ(plan_of(&query).blocks, 4);
+    query.ranks = 8;
+    EXPECT_EQ(plan_of(&query).blocks, 2);
+    query.agreed.multicast = 0;
+    EXPECT_EQ(plan_of(&query).blocks, 8);
+    query.agreed.sm_budget = 3;
+    EXPECT_EQ(plan_of(&query).blocks, 3);
+    query.count = 10;
+    EXPECT_EQ(plan_of(&query).blocks, 1);
+}
+
+static void check_copies(void)
+{
+    struct plan_query query = query_of(SMFAR_SUM, SMFAR_C128, 1000);
+    query.collective = COLLECTIVE_ALL_GATHER;
+    query.agreed.chunk_bytes = 4096;
+    EXPECT_HAS(plan_of(&query).algorithm, "copy_peer");
+    EXPECT_EQ(plan_of(&query).chunk, 4096 / 4 / 16);
+    query.agreed.multicast_copy = 1;
+    EXPECT_HAS(plan_of(&query).algorithm, "copy_mc");
+    query.agreed.multicast = 0;
+    EXPECT_HAS(plan_of(&query).algorithm, "copy_peer");
+    query.collective = COLLECTIVE_BROADCAST;
+    EXPECT_EQ(plan_of(&query).chunk, 4096 / 16);
+}
+
+int main(void)
+{
+    check_algorithm();
+    check_refusals();
+    check_shapes();
+    check_budget();
+    check_copies();
+    return unit_end();
+}
