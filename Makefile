@@ -1,0 +1,166 @@
+# The two commands of a fresh machine are `make demo` and `make test`; `make check` is for every
+# commit. The libraries are built by setup.py; this file builds the C tests, which link the core's
+# objects themselves so that they see its internals, under build/VARIANT.
+#
+#   TORCH=2.13.0     which torch to install when none that fits is there (or a pip requirement)
+#   PYTHON=python3   the Python that makes the environment VENV=.venv
+#   PTXAS, PTXAS12   assemblers to check the kernels with, beside those found on PATH and in VENV
+#   VARIANT          test (default), asan or ubsan
+#   V=1              show the commands
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= 2.13.0
+VARIANT ?= test
+PY := $(VENV)/bin/python
+Q := $(if $(V),,@)
+B := build/$(VARIANT)
+
+WARN := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes
+STD := -std=gnu11 -ffp-contract=off -fPIC -fvisibility=hidden -pthread
+SANITIZE_test :=
+SANITIZE_asan := -fsanitize=address -fno-omit-frame-pointer
+SANITIZE_ubsan := -fsanitize=undefined -fno-sanitize-recover=all
+SANITIZE := $(SANITIZE_$(VARIANT))
+# a sanitizer's own symbols come from the program
+comma := ,
+NO_UNDEFINED := $(if $(SANITIZE),,-Wl$(comma)-z$(comma)defs)
+OPT := -O2 -g
+# a register is viewed as several types
+SOFT_OPT := -O3 -g -ffp-contract=off -fno-math-errno -fno-strict-aliasing
+
+FOLDERS := base driver bootstrap memory kernels comm collectives
+CORE := $(wildcard $(FOLDERS:%=csrc/%/*.c)) $(wildcard csrc/api.c)
+SOFT := $(wildcard csrc/soft/*.c)
+CORE_O := $(CORE:%.c=$(B)/obj/%.o) $(B)/obj/kernels_image.o
+SOFT_O := $(SOFT:%.c=$(B)/obj/%.o)
+
+# units see the core; the software switch's tests see the switch alone
+UNIT := $(patsubst tests/unit/%.c,$(B)/bin/unit/%,$(wildcard tests/unit/test_*.c))
+SOFT_TEST := $(patsubst tests/soft/%.c,$(B)/bin/soft/%,$(wildcard tests/soft/test_*.c tests/soft/bench_*.c))
+SOFT_HELP := $(filter-out tests/soft/test_% tests/soft/bench_%,$(wildcard tests/soft/*.c))
+CHECKPTX := $(wildcard tests/checkptx/*.c) $(wildcard tests/ref/*.c)
+# the core looks for the switch beside the program it is linked into
+SWITCHES := $(B)/bin/unit/libsmfar_soft.so $(B)/bin/libsmfar_soft.so
+PROGRAMS := $(UNIT) $(SOFT_TEST) $(B)/bin/checkptx $(SWITCHES)
+
+C_FILES = $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/torch/*.cpp tests/*/*.[ch] examples/*.c)
+
+.PHONY: help demo test check check-all lib programs units asan ubsan sanitized format \
+        format-check warnings lint ptx clean
+help:
+	@sed -n 's/^#  *//p' Makefile | head -8
+	@echo 'make demo | test | check | check-all | lib | asan | ubsan | format | clean'
+
+# ---- the environment and the libraries ----
+
+$(VENV)/ready: scripts/environment.py pyproject.toml
+	@$(PYTHON) scripts/environment.py --venv $(VENV) --torch '$(TORCH)'
+	@touch $@
+
+lib: $(VENV)/ready
+	@PTXAS='$(PTXAS)' $(PY) setup.py --quiet build_ext --inplace
+
+demo: lib
+	$(VENV)/bin/torchrun --standalone --nproc-per-node 4 examples/ddp.py
+
+# ---- tests ----
+
+RUN = CC='$(CC)' PTXAS='$(PTXAS)' PTXAS12='$(PTXAS12)' $(PY) tests/run.py --bin $(B)/bin
+
+test: lib programs
+	@$(RUN) unit soft checkptx check python
+
+units: programs
+	@$(RUN) unit soft
+
+check: format-check warnings lint lib programs
+	@$(RUN) unit check
+
+check-all: lib programs
+	$(B)/bin/checkptx --all
+
+asan ubsan:
+	@$(MAKE) --no-print-directory VARIANT=$@ sanitized
+sanitized: $(VENV)/ready programs
+	@$(RUN) unit soft checkptx
+
+programs: $(VENV)/ready $(PROGRAMS)
+
+$(B)/obj/csrc/soft/%.o: csrc/soft/%.c
+	@mkdir -p $(@D)
+	@echo 'compiling $<'
+	$(Q)$(CC) $(STD) $(SOFT_OPT) $(WARN) $(SANITIZE) $(CFLAGS) -MMD -MP -c $< -o $@
+
+$(B)/obj/kernels_image.o: $(B)/kernels_image.c
+	@mkdir -p $(@D)
+	@echo 'compiling $<'
+	$(Q)$(CC) $(STD) $(OPT) $(WARN) $(SANITIZE) $(CFLAGS) -MMD -MP -Icsrc -c $< -o $@
+
+$(B)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	@echo 'compiling $<'
+	$(Q)$(CC) $(STD) $(OPT) $(WARN) $(SANITIZE) $(CFLAGS) -MMD -MP -c $< -o $@
+
+$(B)/kernels_image.c: csrc/kernels/embed.py csrc/kernels/kernels.def csrc/kernels/kargs.h \
+                      $(wildcard ptx/*.ptx ptx/*.ptxh)
+	@mkdir -p $(@D)
+	$(Q)$(PYTHON) csrc/kernels/embed.py --cc '$(CC)' --out $@
+	@touch $@
+
+$(B)/bin/libsmfar_soft.so: $(SOFT_O)
+	@mkdir -p $(@D)
+	@echo 'linking $@'
+	$(Q)$(CC) -shared -pthread $(SANITIZE) $(NO_UNDEFINED) $^ -lm -ldl -o $@
+$(B)/bin/unit/libsmfar_soft.so: $(B)/bin/libsmfar_soft.so
+	@mkdir -p $(@D)
+	@ln -sf ../libsmfar_soft.so $@
+
+$(UNIT): $(B)/bin/unit/%: $(B)/obj/tests/unit/%.o $(CORE_O)
+	@mkdir -p $(@D)
+	@echo 'linking $@'
+	$(Q)$(CC) -pthread $(SANITIZE) $^ -lm -ldl -o $@
+
+$(SOFT_TEST): $(B)/bin/soft/%: $(B)/obj/tests/soft/%.o $(SOFT_HELP:%.c=$(B)/obj/%.o) $(SOFT_O)
+	@mkdir -p $(@D)
+	@echo 'linking $@'
+	$(Q)$(CC) -pthread $(SANITIZE) $^ -lm -ldl -o $@
+
+$(B)/bin/checkptx: $(CHECKPTX:%.c=$(B)/obj/%.o) $(CORE_O)
+	@mkdir -p $(@D)
+	@echo 'linking $@'
+	$(Q)$(CC) -pthread $(SANITIZE) $^ -lm -ldl -o $@
+
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
+
+# ---- what a reader would notice ----
+
+format: $(VENV)/ready
+	$(VENV)/bin/clang-format -i $(C_FILES)
+	$(VENV)/bin/ruff check --fix --quiet . || true
+	$(VENV)/bin/ruff format --quiet .
+
+format-check: $(VENV)/ready
+	$(Q)$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES)
+	$(Q)$(VENV)/bin/ruff check --quiet .
+	$(Q)$(VENV)/bin/ruff format --check --quiet .
+
+# not in the builds: a compiler newer than ours may warn of more
+warnings:
+	$(Q)$(CC) $(STD) $(WARN) -Werror -fsyntax-only $(filter %.c,$(C_FILES))
+
+# cppcheck knows neither vector types nor _Atomic(type), hence two checks off, nor _Noreturn
+lint:
+	@if command -v cppcheck >/dev/null; then \
+	    cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning \
+	        '-D_Noreturn=__attribute__((noreturn))' \
+	        --inline-suppr --suppress=missingInclude --suppress=internalAstError \
+	        --suppress=bufferAccessOutOfBounds:csrc/soft/ptx_memory.c \
+	        --suppress='*:csrc/torch/*' -j 2 csrc; \
+	else echo 'lint: skipped, no cppcheck'; fi
+
+clean:
+	rm -rf build smfar/*.so smfar.egg-info

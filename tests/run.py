@@ -1,0 +1,106 @@
+"""Runs groups of tests and counts them together: C programs, checks, and pytest.
+
+A program or check passes by ending with 0 and is skipped by ending with 77, its last line then
+saying why. The last line printed is `N passed, N failed, N skipped`.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GROUPS = ("unit", "soft", "checkptx", "check", "python")
+LIMIT_S = 900
+
+
+class Count:
+    passed = failed = skipped = 0
+
+    def line(self):
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def finish(count, name, code, output, seconds):
+    lines = output.strip().splitlines() or [""]
+    if code == 0:
+        count.passed += 1
+        print(f"ok    {name} ({seconds:.1f} s) {lines[-1]}", flush=True)
+    elif code == 77:
+        count.skipped += 1
+        print(f"skip  {name}: {lines[-1]}", flush=True)
+    else:
+        count.failed += 1
+        print(f"FAIL  {name}: exit {code}", *lines, sep="\n      ", flush=True)
+
+
+def run_program(count, name, command):
+    start = time.monotonic()
+    try:
+        result = subprocess.run(
+            command,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=LIMIT_S,
+        )
+        code, output = result.returncode, result.stdout
+    except subprocess.TimeoutExpired as late:
+        code, output = "none", f"{late.stdout or ''}\nstill running after {LIMIT_S} s"
+    finish(count, name, code, output, time.monotonic() - start)
+
+
+def run_pytest(count, bin_dir):
+    report = bin_dir.parent / "pytest.xml"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "tests/python", "-q", "-rs"]
+    code = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT).returncode
+    if not report.exists():
+        return finish(count, "pytest", code or 1, "pytest wrote no report", 0)
+    failed = 0
+    for suite in xml.parse(report).getroot().iter("testsuite"):
+        bad = int(suite.get("failures")) + int(suite.get("errors"))
+        skipped = int(suite.get("skipped"))
+        failed += bad
+        count.skipped += skipped
+        count.passed += int(suite.get("tests")) - bad - skipped
+    # pytest can also fail as a whole: nothing collected, or interrupted
+    count.failed += failed if failed or code == 0 else 1
+    return None
+
+
+def run_group(count, group, bin_dir):
+    if group == "python":
+        run_pytest(count, bin_dir)
+    elif group == "checkptx":
+        run_program(count, "checkptx", [bin_dir / "checkptx"])
+    elif group == "check":
+        for path in sorted((ROOT / "tests" / "check").glob("*.py")):
+            run_program(count, f"check/{path.stem}", [sys.executable, path])
+    else:
+        for path in sorted((bin_dir / group).glob("test_*")):
+            source = ROOT / "tests" / group / f"{path.name}.c"
+            if source.exists():  # else a program that an earlier build left
+                run_program(count, f"{group}/{path.name}", [path])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin", type=Path, required=True, help="where the C programs are")
+    parser.add_argument("groups", nargs="+", choices=GROUPS)
+    args = parser.parse_args()
+    os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
+    count = Count()
+    for group in args.groups:
+        run_group(count, group, args.bin.resolve())
+    print(count.line())
+    return 1 if count.failed or not count.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
