@@ -252,7 +252,7 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
                  name_op((int)op), name_dtype((int)dtype), count, comm->ranks, plan.algorithm,
                  plan.blocks, plan.threads, (unsigned long long)plan.chunk, plan.reason,
                  inside ? "lies in the window: no staging"
-                        : "lies outside the window: copied through a staging slot by the kernel",
+                        : "lies outside the window: copied through a staging slot",
                  apart);
     leave(comm);
     return status;

@@ -1,43 +1,89 @@
 /* All-reduce: a sequence of chunks, each one launch of a two-shot kernel.
  *
  * Where the result lies is a local matter. In the window, the kernel works on it in place;
- * elsewhere the kernel copies each chunk into the staging slot first and out of it last. Every rank
- * publishes where its chunk lies, and the kernel takes its peer loop when the places differ. */
+ * elsewhere each chunk goes through the staging slot. Every rank publishes where its chunk lies,
+ * and the kernel takes its peer loop when the places differ. */
 #include <string.h>
 
 #include "collectives.h"
 
-/* Sets the places of the chunk that begins `at` bytes into the tensors. */
-static void place_chunk(const struct window *window, const void *send, void *recv, int in_window,
-                        size_t offset, size_t at, struct kargs *args)
+/* Below this a copy's own launch costs more than the kernel's copying. */
+enum { LEAST_COPY = 64 << 10 };
+
+enum staging {
+    STAGED_NOT,       /* in place in the window */
+    STAGED_BY_KERNEL, /* copies inside a GPU run on all its SMs; the kernel keeps to its budget */
+    STAGED_BY_COPY    /* copies from and to host memory run on a copy engine */
+};
+
+struct tensors {
+    const char *send;
+    char *recv;
+    size_t offset; /* of recv in the window, when not staged */
+    enum staging staging;
+};
+
+static void find_tensors(const struct call *call, const void *send, void *recv, size_t bytes,
+                         struct tensors *tensors)
 {
-    uint64_t from = (uint64_t)(uintptr_t)send + at, to = (uint64_t)(uintptr_t)recv + at;
-    args->offset = in_window ? offset + at : window->slot;
-    args->src = in_window && from == to ? 0 : from;
-    args->dst = in_window ? 0 : to;
+    struct smfar_comm *comm = call->comm;
+    *tensors = (struct tensors){send, recv, 0, STAGED_BY_KERNEL};
+    if (window_offset(comm->window, recv, bytes, &tensors->offset))
+        tensors->staging = STAGED_NOT;
+    else if (comm->pageable && bytes >= LEAST_COPY &&
+             vmm_is_host_memory(comm->driver, (CUdeviceptr)(uintptr_t)send) &&
+             vmm_is_host_memory(comm->driver, (CUdeviceptr)(uintptr_t)recv))
+        tensors->staging = STAGED_BY_COPY;
+}
+
+/* Where the kernel finds the chunk that begins `at` bytes into the tensors. */
+static void place_chunk(const struct tensors *tensors, size_t slot, size_t at, struct kargs *args)
+{
+    uint64_t from = (uint64_t)(uintptr_t)tensors->send + at;
+    uint64_t to = (uint64_t)(uintptr_t)tensors->recv + at;
+    args->offset = tensors->staging == STAGED_NOT ? tensors->offset + at : slot;
+    if (tensors->staging == STAGED_BY_KERNEL || (tensors->staging == STAGED_NOT && from != to))
+        args->src = from;
+    if (tensors->staging == STAGED_BY_KERNEL) args->dst = to;
+}
+
+static enum smfar_status step(struct call *call, const struct plan *plan,
+                              const struct tensors *tensors, uint64_t done, uint64_t count)
+{
+    enum smfar_status status;
+    struct kargs args;
+    size_t element = dtype_bytes(call->dtype), at = done * element, bytes = count * element;
+    int copies = tensors->staging == STAGED_BY_COPY;
+    memset(&args, 0, sizeof(args));
+    args.count = count;
+    place_chunk(tensors, call->comm->window->slot, at, &args);
+    if (copies) TRY(copy_to_slot(call, tensors->send + at, bytes));
+    TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, &args));
+    if (copies) TRY(copy_from_slot(call, tensors->recv + at, 0, bytes));
+    return SMFAR_OK;
+fail:
+    return status;
 }
 
 enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *recv)
 {
     struct plan plan;
+    struct tensors tensors;
     enum smfar_status status = collective_plan(call, &plan);
     if (status != SMFAR_OK) return status;
     call->kernel = plan.kernel;
-    struct window *window = call->comm->window;
-    size_t element = dtype_bytes(call->dtype), offset = 0;
-    int in_window = window_offset(window, recv, call->count * element, &offset);
+    size_t bytes = call->count * dtype_bytes(call->dtype);
+    find_tensors(call, send, recv, bytes, &tensors);
     status = channel_begin(call);
     if (status != SMFAR_OK) return status;
     uint64_t done = 0;
     do { /* also once for no elements: the others compare what this rank has called */
-        struct kargs args;
-        memset(&args, 0, sizeof(args));
-        args.count = call->count - done < plan.chunk ? call->count - done : plan.chunk;
-        place_chunk(window, send, recv, in_window, offset, done * element, &args);
-        status = channel_launch(call, plan.kernel, plan.blocks, plan.threads, &args);
-        done += args.count;
+        uint64_t count = call->count - done < plan.chunk ? call->count - done : plan.chunk;
+        status = step(call, &plan, &tensors, done, count);
+        done += count;
     } while (status == SMFAR_OK && done < call->count);
-    channel_count(call, plan.algorithm, plan.reason, call->count * element,
-                  in_window && send == recv ? 0 : call->count * element, plan.blocks, plan.threads);
+    int in_place = tensors.staging == STAGED_NOT && send == recv;
+    channel_count(call, plan.algorithm, plan.reason, bytes, in_place ? 0 : bytes, plan.blocks,
+                  plan.threads);
     return channel_end(call, status);
 }

@@ -18,6 +18,9 @@ enum smfar_status collective_plan(const struct call *call, struct plan *plan_out
  * or once to each rank. */
 enum smfar_status copy_to_slots(const struct call *call, const void *src, size_t at, size_t bytes);
 
+/* Copies `bytes` from `src` into my own staging slot. */
+enum smfar_status copy_to_slot(const struct call *call, const void *src, size_t bytes);
+
 /* Copies `bytes` from my own staging slot at `at` to `dst`. */
 enum smfar_status copy_from_slot(const struct call *call, void *dst, size_t at, size_t bytes);
 

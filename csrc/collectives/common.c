@@ -33,6 +33,18 @@ fail:
     return status;
 }
 
+enum smfar_status copy_to_slot(const struct call *call, const void *src, size_t bytes)
+{
+    enum smfar_status status;
+    const struct window *window = call->comm->window;
+    struct driver *driver = call->comm->driver;
+    CU(cuMemcpyAsync, window->peer[call->comm->rank] + window->slot, address(src), bytes,
+       call->stream);
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
 enum smfar_status copy_from_slot(const struct call *call, void *dst, size_t at, size_t bytes)
 {
     enum smfar_status status;

@@ -38,6 +38,7 @@ struct smfar_comm {
     CUdevice device;
     CUcontext context;
     int retained;
+    int pageable; /* the device can use ordinary host memory */
     int rank, ranks;
     int owner_pid; /* the process that made it: a forked child must not use it */
     _Atomic int64_t timeout_ms;

@@ -56,6 +56,8 @@ static enum smfar_status open_device(struct smfar_comm *comm, const struct smfar
     CU(cuDeviceGet, &comm->device, ordinal);
     if (!driver->cuStreamWriteValue64)
         return FAIL(SMFAR_ERR_UNSUPPORTED, "the %s has no stream memory operations", driver->name);
+    CU(cuDeviceGetAttribute, &comm->pageable, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+       comm->device);
     CU(cuDevicePrimaryCtxRetain, &comm->context, comm->device);
     comm->retained = 1;
     return SMFAR_OK;

@@ -91,3 +91,10 @@ void vmm_unmap(struct driver *driver, CUdeviceptr ptr, size_t bytes)
     CU_WARN(cuMemUnmap, ptr, bytes);
     CU_WARN(cuMemAddressFree, ptr, bytes);
 }
+
+int vmm_is_host_memory(struct driver *driver, CUdeviceptr ptr)
+{
+    unsigned int type = 0;
+    CUresult result = driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr);
+    return result != CUDA_SUCCESS || type == CU_MEMORYTYPE_HOST;
+}

@@ -26,4 +26,8 @@ enum smfar_status vmm_map(struct driver *driver, vmm_handle handle, size_t offse
                           CUdevice device, CUdeviceptr *ptr_out);
 void vmm_unmap(struct driver *driver, CUdeviceptr ptr, size_t bytes);
 
+/* 1 when `ptr` is ordinary host memory (a device that reports pageable memory access can use it).
+ */
+int vmm_is_host_memory(struct driver *driver, CUdeviceptr ptr);
+
 #endif
