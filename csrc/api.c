@@ -241,7 +241,8 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
     if (status != SMFAR_OK) return status;
     struct call call = {comm, NULL, COLLECTIVE_ALL_REDUCE, (int)dtype, (int)op, -1, count, KERNELS,
                         0,    0};
-    status = collective_plan(&call, &plan);
+    struct plan_query query = collective_query(&call);
+    status = plan_make(&query, &plan);
     int inside = ptr && window_offset(comm->window, ptr, count * dtype_bytes((int)dtype), &offset);
     if (status == SMFAR_OK && kernel_rows[plan.kernel].multicast)
         explain_apart(comm, apart, sizeof(apart));

@@ -26,18 +26,18 @@ fail:
 
 enum smfar_status all_gather_enqueue(struct call *call, const void *send, void *const *recv)
 {
-    struct plan plan;
-    enum smfar_status status = collective_plan(call, &plan);
+    const struct planned *planned;
+    enum smfar_status status = collective_plan(call, &planned);
     if (status == SMFAR_OK) status = channel_begin(call);
     if (status != SMFAR_OK) return status;
     size_t element = dtype_bytes(call->dtype), total = call->count * element, at = 0;
-    size_t part = plan.chunk * element;
+    size_t part = planned->plan.chunk * element;
     do {
         size_t bytes = total - at < part ? total - at : part;
         status = step(call, send, recv, at, bytes, part);
         at += bytes;
     } while (status == SMFAR_OK && at < total);
     size_t moved = total * (size_t)call->comm->ranks;
-    channel_count(call, plan.algorithm, plan.reason, moved, moved, plan.blocks, plan.threads);
+    collective_count(planned, moved, moved);
     return channel_end(call, status);
 }

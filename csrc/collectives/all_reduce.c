@@ -67,23 +67,23 @@ fail:
 
 enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *recv)
 {
-    struct plan plan;
+    const struct planned *planned;
     struct tensors tensors;
-    enum smfar_status status = collective_plan(call, &plan);
+    enum smfar_status status = collective_plan(call, &planned);
     if (status != SMFAR_OK) return status;
-    call->kernel = plan.kernel;
+    const struct plan *plan = &planned->plan;
+    call->kernel = plan->kernel;
     size_t bytes = call->count * dtype_bytes(call->dtype);
     find_tensors(call, send, recv, bytes, &tensors);
     status = channel_begin(call);
     if (status != SMFAR_OK) return status;
     uint64_t done = 0;
     do { /* also once for no elements: the others compare what this rank has called */
-        uint64_t count = call->count - done < plan.chunk ? call->count - done : plan.chunk;
-        status = step(call, &plan, &tensors, done, count);
+        uint64_t count = call->count - done < plan->chunk ? call->count - done : plan->chunk;
+        status = step(call, plan, &tensors, done, count);
         done += count;
     } while (status == SMFAR_OK && done < call->count);
     int in_place = tensors.staging == STAGED_NOT && send == recv;
-    channel_count(call, plan.algorithm, plan.reason, bytes, in_place ? 0 : bytes, plan.blocks,
-                  plan.threads);
+    collective_count(planned, bytes, in_place ? 0 : bytes);
     return channel_end(call, status);
 }

@@ -3,10 +3,10 @@
 
 enum smfar_status barrier_enqueue(struct call *call)
 {
-    enum smfar_status status = channel_begin(call);
+    const struct planned *planned;
+    enum smfar_status status = collective_plan(call, &planned);
+    if (status == SMFAR_OK) status = channel_begin(call);
     if (status != SMFAR_OK) return status;
-    status = channel_barrier(call);
-    const char *algorithm = call->comm->agreed.multicast ? "kernel_mc" : "kernel_peer";
-    channel_count(call, algorithm, "one block of one warp", 0, 0, 1, 32);
-    return channel_end(call, status);
+    collective_count(planned, 0, 0);
+    return channel_end(call, channel_barrier(call));
 }

@@ -17,16 +17,17 @@ fail:
 
 enum smfar_status broadcast_enqueue(struct call *call, const void *send, void *recv)
 {
-    struct plan plan;
-    enum smfar_status status = collective_plan(call, &plan);
+    const struct planned *planned;
+    enum smfar_status status = collective_plan(call, &planned);
     if (status == SMFAR_OK) status = channel_begin(call);
     if (status != SMFAR_OK) return status;
     size_t element = dtype_bytes(call->dtype), total = call->count * element, at = 0;
     do {
-        size_t bytes = total - at < plan.chunk * element ? total - at : plan.chunk * element;
+        size_t bytes =
+            total - at < planned->plan.chunk * element ? total - at : planned->plan.chunk * element;
         status = step(call, (const char *)send + at, (char *)recv + at, bytes);
         at += bytes;
     } while (status == SMFAR_OK && at < total);
-    channel_count(call, plan.algorithm, plan.reason, total, total, plan.blocks, plan.threads);
+    collective_count(planned, total, total);
     return channel_end(call, status);
 }

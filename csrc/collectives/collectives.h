@@ -11,8 +11,20 @@ enum smfar_status broadcast_enqueue(struct call *call, const void *send, void *r
 enum smfar_status all_gather_enqueue(struct call *call, const void *send, void *const *recv);
 enum smfar_status barrier_enqueue(struct call *call);
 
-/* The plan for a call. */
-enum smfar_status collective_plan(const struct call *call, struct plan *plan_out);
+/* What the plan of a call is made from. */
+struct plan_query collective_query(const struct call *call);
+
+/* A call's plan, and the path that counts it. */
+struct planned {
+    struct plan plan;
+    struct smfar_path *path;
+};
+
+/* The plan for a call; it stays as it is until the communicator's next call. */
+enum smfar_status collective_plan(const struct call *call, const struct planned **planned_out);
+
+/* Counts the call on its path. */
+void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes);
 
 /* Copies `bytes` from `src` into every rank's staging slot at `at`: once to the multicast address,
  * or once to each rank. */

@@ -1,15 +1,63 @@
 /* What several collectives share: their plan, and copies to and from the staging slots. */
+#include <stdlib.h>
+
 #include "collectives.h"
 
 static CUdeviceptr address(const void *ptr) { return (CUdeviceptr)(uintptr_t)ptr; }
 
-enum smfar_status collective_plan(const struct call *call, struct plan *plan_out)
+enum { CACHED_PLANS = 64 }; /* a power of two */
+
+struct plan_cache {
+    struct {
+        struct plan_query query;
+        struct planned planned;
+    } entry[CACHED_PLANS];
+};
+
+struct plan_query collective_query(const struct call *call)
 {
     const struct smfar_comm *comm = call->comm;
-    struct plan_query query = {call->collective,      call->dtype, call->op,
+    return (struct plan_query){call->collective,      call->dtype, call->op,
                                call->count,           comm->ranks, comm->agreed,
                                comm->multicast_reason};
-    return plan_make(&query, plan_out);
+}
+
+static int same_call(const struct plan_query *query, const struct call *call)
+{
+    return query->ranks && query->count == call->count && (int)query->dtype == call->dtype &&
+           (int)query->op == call->op && query->collective == call->collective;
+}
+
+enum smfar_status collective_plan(const struct call *call, const struct planned **planned_out)
+{
+    struct smfar_comm *comm = call->comm;
+    if (!comm->plans) comm->plans = calloc(1, sizeof(*comm->plans));
+    if (!comm->plans) return FAIL(SMFAR_ERR_MEMORY, "no memory for the plans");
+    uint64_t key = call->count * 31 + (uint64_t)(call->dtype * 7 + call->op) + call->collective;
+    size_t index = (key ^ key >> 7 ^ key >> 17) % CACHED_PLANS;
+    struct plan_query *query = &comm->plans->entry[index].query;
+    struct planned *planned = &comm->plans->entry[index].planned;
+    *planned_out = planned;
+    if (same_call(query, call)) return SMFAR_OK;
+    *query = collective_query(call);
+    enum smfar_status status = plan_make(query, &planned->plan);
+    if (status != SMFAR_OK) {
+        query->ranks = 0; /* nothing is cached here */
+        return status;
+    }
+    planned->path =
+        channel_path(comm, call->collective, planned->plan.algorithm, planned->plan.reason);
+    return SMFAR_OK;
+}
+
+void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes)
+{
+    struct smfar_path *path = planned->path;
+    path->calls++;
+    path->bytes += bytes;
+    path->staged_bytes += staged_bytes;
+    path->blocks = planned->plan.blocks;
+    path->threads = planned->plan.threads;
 }
 
 enum smfar_status copy_to_slots(const struct call *call, const void *src, size_t at, size_t bytes)

@@ -4,8 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes that one thread of a reducing kernel has in flight: eight vectors of 16. */
-enum { THREAD_BYTES = 128, MC_THREADS = 1024, PEER_THREADS = 512, LEAST_THREADS = 128 };
+/* Bytes of its rank's share that one thread reduces at a time: eight vectors of 16 through the
+ * switch; over peers a thread has 16 vectors in flight, of all ranks together. */
+enum {
+    MC_BYTES = 128,
+    PEER_BYTES = 256,
+    MC_THREADS = 1024,
+    PEER_THREADS = 512,
+    LEAST_THREADS = 128
+};
 
 /* Measured for switch kernels elsewhere: two blocks carry a link's share at eight ranks, four at
  * fewer, where each rank reduces more. Over peers eight fill the link. */
@@ -22,7 +29,9 @@ static void shape(const struct plan_query *query, int multicast, struct plan *pl
 {
     uint64_t chunk = query->count < plan->chunk ? query->count : plan->chunk;
     uint64_t bytes = chunk * dtype_bytes(query->dtype) / (uint64_t)query->ranks;
-    uint64_t threads = (bytes + THREAD_BYTES - 1) / THREAD_BYTES;
+    uint64_t each = multicast ? MC_BYTES : PEER_BYTES / (uint64_t)query->ranks;
+    if (each < 16) each = 16;
+    uint64_t threads = (bytes + each - 1) / each;
     int most = multicast ? MC_THREADS : PEER_THREADS;
     int budget = default_budget(multicast, query->ranks);
     if (query->agreed.sm_budget) budget = query->agreed.sm_budget;
@@ -71,13 +80,23 @@ static void plan_copies(const struct plan_query *query, struct plan *plan)
                        : "one copy to each peer: no copies to a multicast address here");
 }
 
+static void plan_barrier(const struct plan_query *query, struct plan *plan)
+{
+    plan->algorithm = query->agreed.multicast ? "kernel_mc" : "kernel_peer";
+    plan->kernel = query->agreed.multicast ? KERNEL_barrier_mc : KERNEL_barrier_peer;
+    plan->blocks = 1;
+    plan->threads = 32;
+    snprintf(plan->reason, sizeof(plan->reason), "one block of one warp");
+}
+
 /* Elements of one step: what fits the staging slot, of which an all-gather gives each rank a
  * part. */
 static uint64_t chunk_elements(const struct plan_query *query)
 {
     uint64_t bytes = query->agreed.chunk_bytes;
     if (query->collective == COLLECTIVE_ALL_GATHER) bytes /= (uint64_t)query->ranks;
-    uint64_t elements = bytes / 16 * 16 / dtype_bytes(query->dtype);
+    size_t element = dtype_bytes((int)query->dtype);
+    uint64_t elements = element ? bytes / 16 * 16 / element : 0;
     return elements ? elements : 1;
 }
 
@@ -89,6 +108,8 @@ enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_ou
     plan.chunk = chunk_elements(query);
     if (query->collective == COLLECTIVE_ALL_REDUCE)
         status = plan_all_reduce(query, &plan);
+    else if (query->collective == COLLECTIVE_BARRIER)
+        plan_barrier(query, &plan);
     else
         plan_copies(query, &plan);
     if (status == SMFAR_OK) *plan_out = plan;

@@ -24,6 +24,9 @@ struct plan {
     char reason[160];
 };
 
+/* Plans of one communicator's recent calls, so that a repeated call does not plan again. */
+struct plan_cache;
+
 /* SMFAR_ERR_UNSUPPORTED, naming op and type, when there is no way yet. */
 enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_out);
 

@@ -1,6 +1,7 @@
 /* See channel.h. */
 #include "channel.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -129,25 +130,19 @@ enum smfar_status channel_end(struct call *call, enum smfar_status status)
     return FAIL(status, "%s", text);
 }
 
-void channel_count(struct call *call, const char *algorithm, const char *reason, uint64_t bytes,
-                   uint64_t staged_bytes, int blocks, int threads)
+struct smfar_path *channel_path(struct smfar_comm *comm, enum collective collective,
+                                const char *algorithm, const char *reason)
 {
-    struct smfar_comm *comm = call->comm;
-    const char *collective = name_collective(call->collective);
+    const char *name = name_collective(collective);
     int i = 0;
-    while (i < comm->path_count && (strcmp(comm->paths[i].collective, collective) ||
-                                    strcmp(comm->paths[i].algorithm, algorithm)))
+    while (i < comm->path_count &&
+           (strcmp(comm->paths[i].collective, name) || strcmp(comm->paths[i].algorithm, algorithm)))
         i++;
-    if (i == COMM_PATHS) return;
-    struct smfar_path *path = &comm->paths[i];
+    assert(i < COMM_PATHS);
     if (i == comm->path_count) {
-        *path = (struct smfar_path){collective, algorithm, comm->path_reasons[i], 0, 0, 0, 0, 0};
+        comm->paths[i] = (struct smfar_path){name, algorithm, comm->path_reasons[i], 0, 0, 0, 0, 0};
         comm->path_count++;
     }
     snprintf(comm->path_reasons[i], sizeof(comm->path_reasons[i]), "%s", reason);
-    path->calls++;
-    path->bytes += bytes;
-    path->staged_bytes += staged_bytes;
-    path->blocks = blocks;
-    path->threads = threads;
+    return &comm->paths[i];
 }

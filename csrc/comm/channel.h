@@ -30,8 +30,9 @@ enum smfar_status channel_barrier(struct call *call);
 /* Also after a failed step: what was enqueued is still ordered and counted. */
 enum smfar_status channel_end(struct call *call, enum smfar_status status);
 
-/* Counts the call for smfar_comm_path. */
-void channel_count(struct call *call, const char *algorithm, const char *reason, uint64_t bytes,
-                   uint64_t staged_bytes, int blocks, int threads);
+/* The counters that smfar_comm_path reports for a collective by an algorithm, with the reason of
+ * its last plan. The communicator's. */
+struct smfar_path *channel_path(struct smfar_comm *comm, enum collective collective,
+                                const char *algorithm, const char *reason);
 
 #endif

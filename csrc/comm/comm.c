@@ -110,5 +110,6 @@ void smfar_comm_destroy(smfar_comm *comm)
     if (drained && comm->retained) comm->driver->cuDevicePrimaryCtxRelease(comm->device);
     driver_close(comm->driver);
     pthread_mutex_destroy(&comm->lock);
+    free(comm->plans);
     free(comm);
 }

@@ -58,6 +58,7 @@ struct smfar_comm {
     struct smfar_path paths[COMM_PATHS];
     char path_reasons[COMM_PATHS][160];
     int path_count;
+    struct plan_cache *plans; /* of collectives/ */
 
     pthread_t watchdog;
     int watching;
