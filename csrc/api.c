@@ -25,6 +25,19 @@ static void leave(struct smfar_comm *comm)
     pthread_mutex_unlock(&comm->lock);
 }
 
+static struct call new_call(struct smfar_comm *comm, smfar_stream stream,
+                            enum collective collective, uint64_t count)
+{
+    return (struct call){.comm = comm,
+                         .stream = stream,
+                         .collective = collective,
+                         .dtype = -1,
+                         .op = -1,
+                         .root = -1,
+                         .count = count,
+                         .kernel = KERNELS};
+}
+
 static enum smfar_status check_buffers(const char *what, const void *send, const void *recv,
                                        uint64_t count, int dtype)
 {
@@ -51,8 +64,9 @@ enum smfar_status smfar_all_reduce(const void *send, void *recv, size_t count,
         return FAIL(SMFAR_ERR_ARGUMENT, "all_reduce: %d is no smfar_op", (int)op);
     status = enter(comm);
     if (status != SMFAR_OK) return status;
-    struct call call = {
-        comm, stream, COLLECTIVE_ALL_REDUCE, (int)dtype, (int)op, -1, count, KERNELS, 0, 0};
+    struct call call = new_call(comm, stream, COLLECTIVE_ALL_REDUCE, count);
+    call.dtype = (int)dtype;
+    call.op = (int)op;
     status = all_reduce_enqueue(&call, send, recv);
     leave(comm);
     return status;
@@ -71,8 +85,9 @@ enum smfar_status smfar_broadcast(const void *send, void *recv, size_t count,
                     comm->ranks);
     status = enter(comm);
     if (status != SMFAR_OK) return status;
-    struct call call = {comm, stream, COLLECTIVE_BROADCAST, (int)dtype, -1, root, count, KERNELS,
-                        0,    0};
+    struct call call = new_call(comm, stream, COLLECTIVE_BROADCAST, count);
+    call.dtype = (int)dtype;
+    call.root = root;
     status = broadcast_enqueue(&call, send, recv);
     leave(comm);
     return status;
@@ -87,8 +102,8 @@ enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t c
         status = check_buffers("all_gather", send, recv[r], count, (int)dtype);
     if (status == SMFAR_OK) status = enter(comm);
     if (status != SMFAR_OK) return status;
-    struct call call = {comm, stream, COLLECTIVE_ALL_GATHER, (int)dtype, -1, -1, count, KERNELS,
-                        0,    0};
+    struct call call = new_call(comm, stream, COLLECTIVE_ALL_GATHER, count);
+    call.dtype = (int)dtype;
     status = all_gather_enqueue(&call, send, recv);
     leave(comm);
     return status;
@@ -98,7 +113,7 @@ enum smfar_status smfar_barrier(smfar_comm *comm, smfar_stream stream)
 {
     enum smfar_status status = enter(comm);
     if (status != SMFAR_OK) return status;
-    struct call call = {comm, stream, COLLECTIVE_BARRIER, -1, -1, -1, 0, KERNELS, 0, 0};
+    struct call call = new_call(comm, stream, COLLECTIVE_BARRIER, 0);
     status = barrier_enqueue(&call);
     leave(comm);
     return status;
@@ -239,8 +254,9 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
     enum smfar_status status = check_buffers("explain", NULL, NULL, 0, (int)dtype);
     if (status == SMFAR_OK) status = enter(comm);
     if (status != SMFAR_OK) return status;
-    struct call call = {comm, NULL, COLLECTIVE_ALL_REDUCE, (int)dtype, (int)op, -1, count, KERNELS,
-                        0,    0};
+    struct call call = new_call(comm, NULL, COLLECTIVE_ALL_REDUCE, count);
+    call.dtype = (int)dtype;
+    call.op = (int)op;
     struct plan_query query = collective_query(&call);
     status = plan_make(&query, &plan);
     int inside = ptr && window_offset(comm->window, ptr, count * dtype_bytes((int)dtype), &offset);

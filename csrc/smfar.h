@@ -167,7 +167,10 @@ SMFAR_EXPORT enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes
 /* Not collective, never blocks: the range is used again once every rank has freed it. */
 SMFAR_EXPORT void smfar_window_free(smfar_comm *comm, void *ptr);
 
-/* ---- collectives: enqueued on `stream` (NULL: the communicator's own) ---- */
+/* ---- collectives: enqueued on `stream` (NULL: the communicator's own) ----
+ *
+ * They run one after another in the order of the calls, whatever their streams: one on another
+ * stream waits for what is on the last one's stream then, which must still exist. */
 
 /* recv = op over ranks of send; count elements; send may equal recv. Sums of f16 and bf16 are made
  * in fp32. Available: SUM and AVG of f32, f16, bf16, i32, i64. AVG multiplies the sum by 1/ranks

@@ -9,9 +9,9 @@ static enum smfar_status step(struct call *call, const void *send, void *const *
     enum smfar_status status;
     int rank = call->comm->rank;
     const char *from = (const char *)send + at;
-    TRY(channel_barrier(call));
+    TRY(channel_barrier(call, 0));
     if (bytes) TRY(copy_to_slots(call, from, part * (size_t)rank, bytes));
-    TRY(channel_barrier(call));
+    TRY(channel_barrier(call, 0));
     for (int r = 0; r < call->comm->ranks && bytes; r++) {
         char *to = (char *)recv[r] + at;
         if (r == rank)

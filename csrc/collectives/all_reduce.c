@@ -57,8 +57,9 @@ static enum smfar_status step(struct call *call, const struct plan *plan,
     memset(&args, 0, sizeof(args));
     args.count = count;
     place_chunk(tensors, call->comm->window->slot, at, &args);
+    int last = done + count == call->count && !copies;
     if (copies) TRY(copy_to_slot(call, tensors->send + at, bytes));
-    TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, &args));
+    TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, last, &args));
     if (copies) TRY(copy_from_slot(call, tensors->recv + at, 0, bytes));
     return SMFAR_OK;
 fail:

@@ -6,9 +6,9 @@ static enum smfar_status step(struct call *call, const char *send, char *recv, s
 {
     enum smfar_status status;
     int root = call->root == call->comm->rank;
-    TRY(channel_barrier(call));
+    TRY(channel_barrier(call, 0));
     if (root && bytes) TRY(copy_to_slots(call, send, 0, bytes));
-    TRY(channel_barrier(call));
+    TRY(channel_barrier(call, 0));
     if (root) return copy_outside(call, recv, send, bytes);
     return bytes ? copy_from_slot(call, recv, 0, bytes) : SMFAR_OK;
 fail:

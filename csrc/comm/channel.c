@@ -43,13 +43,15 @@ static void announce(const struct call *call)
 }
 
 /* Collectives of a group run one after another, in the order in which the host calls them, on
- * whatever streams. */
+ * whatever streams. The event is recorded only when the stream changes. */
 static enum smfar_status order_streams(struct call *call)
 {
     enum smfar_status status;
     struct driver *driver = call->comm->driver;
-    if (call->comm->last_stream && call->comm->last_stream != call->stream)
-        CU(cuStreamWaitEvent, call->stream, call->comm->order, 0);
+    struct smfar_comm *comm = call->comm;
+    if (!comm->last_stream || comm->last_stream == call->stream) return SMFAR_OK;
+    CU(cuEventRecord, comm->order, comm->last_stream);
+    CU(cuStreamWaitEvent, call->stream, comm->order, 0);
     return SMFAR_OK;
 fail:
     return status;
@@ -87,18 +89,20 @@ static void fill_args(const struct call *call, struct kargs *args)
 }
 
 enum smfar_status channel_launch(struct call *call, enum kernel_id id, int blocks, int threads,
-                                 struct kargs *args)
+                                 int last, struct kargs *args)
 {
     fill_args(call, args);
+    args->done = (uint32_t)last;
+    call->done_by_kernel = last;
     return kernel_launch(call->comm->kernels, id, blocks, threads, args, call->stream);
 }
 
-enum smfar_status channel_barrier(struct call *call)
+enum smfar_status channel_barrier(struct call *call, int last)
 {
     struct kargs args;
     memset(&args, 0, sizeof(args));
     enum kernel_id id = call->comm->agreed.multicast ? KERNEL_barrier_mc : KERNEL_barrier_peer;
-    return channel_launch(call, id, 1, 32, &args);
+    return channel_launch(call, id, 1, 32, last, &args);
 }
 
 static enum smfar_status mark_done(struct call *call)
@@ -110,8 +114,6 @@ static enum smfar_status mark_done(struct call *call)
                        (size_t)comm->rank * sizeof(struct page_words) +
                        offsetof(struct page_words, done);
     CU(cuStreamWriteValue64, call->stream, word, call->sequence, CU_STREAM_WRITE_VALUE_DEFAULT);
-    CU(cuEventRecord, comm->order, call->stream);
-    comm->last_stream = call->stream;
     return SMFAR_OK;
 fail:
     return status;
@@ -120,8 +122,8 @@ fail:
 enum smfar_status channel_end(struct call *call, enum smfar_status status)
 {
     char text[PAGE_TEXT];
-    enum smfar_status marked = mark_done(call);
-    if (status == SMFAR_OK) status = marked;
+    call->comm->last_stream = call->stream;
+    if (status == SMFAR_OK && !call->done_by_kernel) status = mark_done(call);
     if (status == SMFAR_OK) return SMFAR_OK;
     /* the others have begun, or will: without this rank they would wait for the deadline */
     snprintf(text, sizeof(text), "rank %d could not enqueue %s: %s", call->comm->rank,

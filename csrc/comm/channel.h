@@ -14,18 +14,20 @@ struct call {
     int dtype, op, root; /* -1 where the collective has none */
     uint64_t count;      /* elements, as the caller gave it */
     enum kernel_id kernel;
-    uint64_t sequence; /* set by channel_begin */
-    uint32_t hash;     /* of all that must be equal on every rank */
+    uint64_t sequence;  /* set by channel_begin */
+    uint32_t hash;      /* of all that must be equal on every rank */
+    int done_by_kernel; /* the last launch marks the collective done, not the stream */
 };
 
 enum smfar_status channel_begin(struct call *call);
 
-/* Launches `id`; the caller has set src, dst, offset and count of `args`, this sets the rest. */
+/* Launches `id`; the caller has set src, dst, offset and count of `args`, this sets the rest. With
+ * `last` the collective ends with this launch. */
 enum smfar_status channel_launch(struct call *call, enum kernel_id id, int blocks, int threads,
-                                 struct kargs *args);
+                                 int last, struct kargs *args);
 
 /* A barrier of all ranks on the stream, by the barrier kernel. */
-enum smfar_status channel_barrier(struct call *call);
+enum smfar_status channel_barrier(struct call *call, int last);
 
 /* Also after a failed step: what was enqueued is still ordered and counted. */
 enum smfar_status channel_end(struct call *call, enum smfar_status status);

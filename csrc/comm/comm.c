@@ -68,19 +68,29 @@ enum smfar_status smfar_comm_create(const struct smfar_config *config,
     return SMFAR_OK;
 }
 
+/* After a failure kernels leave without marking their collective done: asks the stream. */
+static int stream_ended(struct smfar_comm *comm)
+{
+    struct driver *driver = comm->driver;
+    if (comm_enter(comm) != SMFAR_OK) return 0;
+    CUresult result = CUDA_ERROR_NOT_READY;
+    for (int waited = 0; result == CUDA_ERROR_NOT_READY && waited < DRAIN_AFTER_FAILURE_MS;
+         waited++) {
+        result = driver->cuStreamQuery(comm->last_stream);
+        if (result == CUDA_ERROR_NOT_READY) usleep(1000);
+    }
+    comm_leave(comm);
+    return result == CUDA_SUCCESS;
+}
+
 /* Waits for this rank's own work. Returns 0 when it has not ended: its memory must then stay. */
 static int drain(struct smfar_comm *comm)
 {
     uint64_t sequence = atomic_load(&comm->sequence);
-    if (!comm->page.host || sequence == 0) return 1;
-    _Atomic uint64_t *done = &comm->page.host->words[comm->rank].done;
-    int64_t timeout =
-        failure_check(comm) == SMFAR_OK ? atomic_load(&comm->timeout_ms) : DRAIN_AFTER_FAILURE_MS;
-    work_wait(comm, sequence, timeout);
-    /* after a failure work_wait returns at once; the stream ends soon after, or never */
-    for (int waited = 0; waited < DRAIN_AFTER_FAILURE_MS && atomic_load(done) < sequence; waited++)
-        usleep(1000);
-    return atomic_load(done) >= sequence;
+    if (!comm->page.host || sequence == 0 || !comm->last_stream) return 1;
+    if (failure_check(comm) == SMFAR_OK) work_wait(comm, sequence, atomic_load(&comm->timeout_ms));
+    if (failure_check(comm) != SMFAR_OK) return stream_ended(comm);
+    return atomic_load(&comm->page.host->words[comm->rank].done) >= sequence;
 }
 
 static void destroy_gpu_objects(struct smfar_comm *comm)

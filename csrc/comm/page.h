@@ -32,7 +32,8 @@ struct page_failure {
 };
 
 struct page_words {
-    _Atomic uint64_t done; /* number of the last collective that has ended; written by the stream */
+    _Atomic uint64_t done; /* number of the last collective that has ended; written by its last
+                            * kernel, or by the stream where it ends with a copy */
     _Atomic uint32_t left; /* 1: the rank has destroyed its communicator in good order */
     uint8_t pad[52];
 };
@@ -49,6 +50,8 @@ struct host_page {
 static_assert(offsetof(struct host_page, abort) == PAGE_ABORT, "abort");
 static_assert(offsetof(struct host_page, error) == PAGE_ERROR, "error");
 static_assert(offsetof(struct host_page, apart) == PAGE_APART, "apart");
+static_assert(offsetof(struct host_page, words) == PAGE_DONE, "done");
+static_assert(sizeof(struct page_words) == PAGE_WORDS, "words");
 static_assert((int)SMFAR_MAX_RANKS == KARGS_MAX_RANKS, "ranks");
 
 /* This rank's view of the page. */

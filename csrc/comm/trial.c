@@ -44,7 +44,7 @@ static enum smfar_status run_sum(struct smfar_comm *comm, uint32_t *words)
     args.offset = comm->window->slot;
     args.count = TRIAL_COUNT;
     CU(cuMemsetD32Async, slot_address(comm), (unsigned)comm->rank + 1, TRIAL_COUNT, comm->stream);
-    TRY(channel_launch(&call, call.kernel, 1, 256, &args));
+    TRY(channel_launch(&call, call.kernel, 1, 256, 0, &args));
     CU(cuMemcpyDtoHAsync, words, slot_address(comm), TRIAL_COUNT * sizeof(words[0]), comm->stream);
     CU(cuStreamSynchronize, comm->stream);
     return SMFAR_OK;

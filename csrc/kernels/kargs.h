@@ -23,27 +23,31 @@
 #define KARGS_HASH 80       /* u32: what must be equal on every rank */
 #define KARGS_SCALE 84      /* f32: 1 / ranks, for averages of floats */
 #define KARGS_SIGNALS 88    /* u32: this channel's signals, bytes from the window's base */
-#define KARGS_PEER 96       /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
+#define KARGS_DONE 92 /* u32: not 0: the collective ends here, write its number to PAGE_DONE */
+#define KARGS_PEER 96 /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
 #define KARGS_BYTES 224
 
 /* struct signals: in device memory, one per channel */
-#define SIGNALS_ARRIVE 0      /* u64[2][ranks]: epoch << 32 | hash, written by each rank */
-#define SIGNALS_OFFSET 256    /* u64[2][ranks]: where each rank's chunk lies */
-#define SIGNALS_EPOCH 512     /* u32: phases passed; written by my kernels alone */
-#define SIGNALS_COUNT_IN 640  /* u32: my blocks that have copied in; resets itself */
-#define SIGNALS_COUNT_OUT 768 /* u32: my blocks that are done; resets itself */
-#define SIGNALS_FAILED 896    /* u32: not 0 once a wait has failed: later kernels do nothing */
-#define SIGNALS_BYTES 1024
+#define SIGNALS_ARRIVE 0       /* u64[2][ranks]: epoch << 32 | hash, written by each rank */
+#define SIGNALS_OFFSET 256     /* u64[2][ranks]: where each rank's chunk lies */
+#define SIGNALS_EPOCH 512      /* u32: phases passed; written by my kernels alone */
+#define SIGNALS_COUNT_IN 640   /* u32: my blocks that have copied in; resets itself */
+#define SIGNALS_COUNT_OUT 768  /* u32: my blocks that are done; resets itself */
+#define SIGNALS_FAILED 896     /* u32: not 0 once a wait has failed: later kernels do nothing */
+#define SIGNALS_COUNT_END 1024 /* u32: my blocks that have copied out; resets itself */
+#define SIGNALS_BYTES 1152
 #define SIGNALS_LINE 128 /* bytes from one parity's line to the other's */
 
 /* struct host_page: host memory shared by every rank of a group */
 #define PAGE_ABORT 0   /* u32: not 0 ends every wait */
 #define PAGE_ERROR 512 /* struct error_record[KARGS_MAX_RANKS] */
 #define PAGE_APART                                                                                 \
-    1536             /* u64[KARGS_MAX_RANKS]: each rank's last collective whose chunks did not lie \
-                      * at one offset on all ranks, and so went over peers */
-#define ERROR_CODE 0 /* u32: 0, or one of ERROR_*; written last */
-#define ERROR_PEER 4 /* u32: the rank that was missing or different */
+    1536 /* u64[KARGS_MAX_RANKS]: each rank's last collective whose chunks did not lie             \
+          * at one offset on all ranks, and so went over peers */
+#define PAGE_DONE 1664 /* u64, PAGE_WORDS apart: each rank's last collective that has ended */
+#define PAGE_WORDS 64
+#define ERROR_CODE 0      /* u32: 0, or one of ERROR_*; written last */
+#define ERROR_PEER 4      /* u32: the rank that was missing or different */
 #define ERROR_EPOCH 8     /* u32: the phase waited for */
 #define ERROR_MINE 12     /* u32: my hash */
 #define ERROR_THEIRS 16   /* u32: the other's hash */
@@ -66,7 +70,7 @@ struct kargs {
     uint64_t timeout_ns, sequence;
     uint32_t rank, ranks, hash;
     float scale;
-    uint32_t signals, unused;
+    uint32_t signals, done;
     uint64_t peer[KARGS_MAX_RANKS];
 };
 
@@ -74,6 +78,7 @@ struct signals {
     uint64_t arrive[2][KARGS_MAX_RANKS];
     uint64_t offset[2][KARGS_MAX_RANKS];
     uint32_t epoch[32], count_in[32], count_out[32], failed[32]; /* a 128-byte line each */
+    uint32_t count_end[32];
 };
 
 struct error_record {
@@ -98,6 +103,7 @@ SAME(kargs, ranks, KARGS_RANKS);
 SAME(kargs, hash, KARGS_HASH);
 SAME(kargs, scale, KARGS_SCALE);
 SAME(kargs, signals, KARGS_SIGNALS);
+SAME(kargs, done, KARGS_DONE);
 SAME(kargs, peer, KARGS_PEER);
 static_assert(sizeof(struct kargs) == KARGS_BYTES, "struct kargs");
 SAME(signals, arrive, SIGNALS_ARRIVE);
@@ -106,6 +112,7 @@ SAME(signals, epoch, SIGNALS_EPOCH);
 SAME(signals, count_in, SIGNALS_COUNT_IN);
 SAME(signals, count_out, SIGNALS_COUNT_OUT);
 SAME(signals, failed, SIGNALS_FAILED);
+SAME(signals, count_end, SIGNALS_COUNT_END);
 static_assert(sizeof(struct signals) == SIGNALS_BYTES, "struct signals");
 static_assert(sizeof(uint64_t[KARGS_MAX_RANKS]) == SIGNALS_LINE, "one line per parity");
 SAME(error_record, code, ERROR_CODE);
