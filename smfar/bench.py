@@ -1,8 +1,9 @@
-"""python -m smfar bench: the all-reduce beside gloo's, turn about in one run.
+"""python -m smfar bench: the all-reduce beside its peers, turn about in one run.
 
 Starts its own ranks. Prints nccl-tests' columns: `algbw` is bytes of one rank's tensor / time,
 `busbw` is algbw * 2 (n - 1) / n (nccl-tests, doc/PERFORMANCE.md). Every time is the median over
-interleaved repeats of the slowest rank's. Not here: anything that a GPU is needed for.
+interleaved repeats of the slowest rank's. With --device cpu the peer is gloo; the measurements on
+GPUs are in bench_cuda.py.
 """
 
 import json
@@ -35,8 +36,10 @@ def parse_size(text):
 
 
 def add_arguments(parser):
-    parser.add_argument("--device", choices=["cpu"], default="cpu", help="cpu: software switch")
-    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument(
+        "--device", choices=["cpu", "cuda"], default="cpu", help="cpu: software switch"
+    )
+    parser.add_argument("--ranks", type=int, default=4, help="on cuda ranks may share a GPU")
     parser.add_argument("--min", type=parse_size, default="1K", help="smallest size, e.g. 1K")
     parser.add_argument("--max", type=parse_size, default="64M", help="largest size, e.g. 64M")
     parser.add_argument("--json", metavar="FILE", help="write every figure there, too")
@@ -46,7 +49,7 @@ def run(args):
     """Measures, prints, and returns the exit status: 1 if any result was wrong."""
     folder = tempfile.mkdtemp(prefix="smfar-bench-", dir=shared_folder(args.ranks))
     try:
-        mp.spawn(rank_main, (args, folder), args.ranks)
+        mp.spawn(cuda_rank if args.device == "cuda" else rank_main, (args, folder), args.ranks)
         with open(os.path.join(folder, "result.json")) as file:
             result = json.load(file)
     finally:
@@ -54,7 +57,7 @@ def run(args):
     if args.json:
         with open(args.json, "w") as file:
             json.dump(result, file, indent=1)
-    return 1 if any(row["wrong"] for row in result["all_reduce"]) else 0
+    return 1 if any(row.get("wrong") for row in result["all_reduce"]) else 0
 
 
 def shared_folder(ranks):
@@ -67,26 +70,51 @@ def shared_folder(ranks):
     return "/dev/shm" if free > need else None
 
 
-def rank_main(rank, args, folder):
-    torch.set_num_threads(1)
+def join(backends, rank, args, folder):
     dist.init_process_group(
-        "gloo",
+        backends,
         init_method=f"file://{folder}/store",
         rank=rank,
         world_size=args.ranks,
         timeout=timedelta(minutes=2),
     )
+
+
+def finish(rank, result, folder):
+    if rank == 0:
+        with open(os.path.join(folder, "result.json"), "w") as file:
+            json.dump(result, file)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def cuda_rank(rank, args, folder):
+    from smfar import bench_cuda
+
+    gpus = torch.cuda.device_count()
+    torch.cuda.set_device(rank % gpus)
+    if gpus < args.ranks:
+        os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
+    join("cpu:gloo,cuda:nccl" if gpus >= args.ranks else "gloo", rank, args, folder)
+    window = max(1 << 28, 4 * args.max)
+    group = dist.new_group(backend="smfar", pg_options=smfar.Options(window_bytes=window))
+    say = print if rank == 0 else lambda *_: None
+    result = {"ranks": args.ranks, "torch": torch.__version__, "gpus": gpus}
+    result["all_reduce"] = bench_cuda.sweep(args, group, say)
+    say("\n" + smfar.describe(group, "cuda"))
+    finish(rank, result, folder)
+
+
+def rank_main(rank, args, folder):
+    torch.set_num_threads(1)
+    join("gloo", rank, args, folder)
     switch = dist.new_group(backend="smfar")
     say = print if rank == 0 else lambda *_: None
     result = {"ranks": args.ranks, "torch": torch.__version__, "cpus": os.cpu_count()}
     result["all_reduce"] = sweep(args, switch, say)
     result["rates"] = rates(args.ranks, folder, switch, say)
-    if rank == 0:
-        say("\n" + smfar.describe(switch, "cpu"))
-        with open(os.path.join(folder, "result.json"), "w") as file:
-            json.dump(result, file)
-    dist.barrier()
-    dist.destroy_process_group()
+    say("\n" + smfar.describe(switch, "cpu"))
+    finish(rank, result, folder)
 
 
 # ---- all sizes ----
