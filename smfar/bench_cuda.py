@@ -82,7 +82,7 @@ class Peers:
 def sweep(args, group, say):
     """The rows of every size. `group` is smfar's; the default group is the peers'."""
     device = torch.device("cuda", torch.cuda.current_device())
-    nccl = dist.get_backend_config().get_device_backend_map().get("cuda") == "nccl"
+    nccl = torch.cuda.device_count() >= args.ranks
     window = smfar.empty(args.max // 2, dtype=torch.bfloat16, device=device, group=group)
     plain = torch.zeros(args.max // 2, dtype=torch.bfloat16, device=device)
     window.zero_()

@@ -30,16 +30,15 @@ static enum smfar_status run_sum(struct smfar_comm *comm, uint32_t *words)
     enum smfar_status status;
     struct driver *driver = comm->driver;
     struct kargs args;
-    struct call call = {comm,
-                        comm->stream,
-                        COLLECTIVE_ALL_REDUCE,
-                        SMFAR_I32,
-                        SMFAR_SUM,
-                        -1,
-                        TRIAL_COUNT,
-                        KERNEL_all_reduce_twoshot_mc_sum_i32,
-                        0,
-                        1};
+    struct call call = {.comm = comm,
+                        .stream = comm->stream,
+                        .collective = COLLECTIVE_ALL_REDUCE,
+                        .dtype = SMFAR_I32,
+                        .op = SMFAR_SUM,
+                        .root = -1,
+                        .count = TRIAL_COUNT,
+                        .kernel = KERNEL_all_reduce_twoshot_mc_sum_i32,
+                        .hash = 1};
     memset(&args, 0, sizeof(args));
     args.offset = comm->window->slot;
     args.count = TRIAL_COUNT;
