@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PTX_MAX_COPIES = 64, PTX_MAX_PARAMS = 32 };
+enum { PTX_MAX_COPIES = 64, PTX_MAX_PARAMS = 32, PTX_MAX_GPUS = 64 };
 
 struct ptx_module;
 
@@ -46,6 +46,9 @@ struct ptx_range {
     int writable;
     unsigned copies;                     /* MULTICAST: how many */
     unsigned char *copy[PTX_MAX_COPIES]; /* MULTICAST: host address of byte `begin` in each copy */
+    /* Which memory byte `begin` is, by whatever address it is reached, and in each copy. Only
+     * checked mode looks. */
+    uint64_t place, copy_place[PTX_MAX_COPIES];
 };
 
 /* range() returns the range that holds `address`, never NULL; it stays readable until the launch
@@ -77,12 +80,35 @@ struct ptx_launch {
     uint64_t seed; /* of the switch's summing order */
     struct ptx_memory memory;
     const atomic_int *stop; /* polled while the kernel runs */
+    int checked;            /* ptx_checked.h: weak memory, random schedule */
+    unsigned gpu;           /* checked: which GPU this is, below PTX_MAX_GPUS */
+    const uint64_t *clock;  /* nanoseconds, instead of the machine's clock; or NULL */
 };
 
 /* Runs one launch to its end on the calling thread, yielding the processor while every runnable
  * warp spins. `error` describes any outcome but PTX_DONE: kernel, line, address. */
 enum ptx_outcome ptx_run(const struct ptx_launch *launch, struct ptx_counts *counts, char *error,
                          size_t error_size);
+
+/* The same in pieces. ptx_open returns NULL when out of memory; the launch must outlive it.
+ * ptx_step lets every runnable warp take at most one turn; PTX_ENDED tells that nothing is left to
+ * do. */
+enum ptx_step { PTX_ENDED, PTX_WAITED, PTX_PROGRESSED };
+struct ptx_machine;
+struct ptx_machine *ptx_open(const struct ptx_launch *launch, char *error, size_t error_size);
+enum ptx_step ptx_step(struct ptx_machine *machine);
+enum ptx_outcome ptx_close(struct ptx_machine *machine, struct ptx_counts *counts);
+/* Steps to the end, giving the processor away as ptx_run does. */
+void ptx_finish(struct ptx_machine *machine);
+
+/* Checked mode: what was last done to memory on a GPU, oldest first; returns how many. A step
+ * repeated without another between counts once. */
+struct ptx_step_made {
+    uint64_t number; /* of all such steps in this process */
+    const struct ptx_kernel *kernel;
+    uint32_t line, block, warp, times;
+};
+unsigned ptx_checked_last_steps(unsigned gpu, struct ptx_step_made *steps_out, unsigned most);
 
 /* How many instructions (opcodes, and opcodes with their distinct modifiers) the parser knows. */
 unsigned ptx_opcode_count(void);

@@ -1,7 +1,7 @@
 /* Atomics on one copy of memory, and the table of two-operand reductions that they share with the
  * switch's. A host compare-and-swap makes every one of them, at any width. */
+#include "ptx_checked.h"
 #include "ptx_lanes.h"
-#include "ptx_machine.h"
 
 #define REDUCE(op, t, expr)                                                                        \
     static void op##_##t##_many(void *acc, const void *src, unsigned count)                        \
@@ -92,10 +92,17 @@ void ptx_atom_exec(struct ptx_warp *w, const struct ptx_insn *in, uint32_t mask)
     uint64_t address[PTX_LANES];
     w->polled = 1;
     if (!ptx_memory_resolve(w, in, mask, address)) return;
+    int checked = w->machine->launch->checked && in->space <= SPACE_GLOBAL;
+    if (checked) ptx_checked_begin(w, in);
     for (unsigned i = 0; i < PTX_LANES; i++) {
         if (!(mask >> i & 1)) continue;
-        uint64_t old = apply(w, in, i, (void *)(uintptr_t)address[i]);
+        struct checked_atom atom;
+        void *p = (void *)(uintptr_t)address[i];
+        if (checked) ptx_checked_atom(w, in, address[i], &atom);
+        uint64_t old = apply(w, in, i, p);
+        if (checked) ptx_checked_after(w->block, &atom);
         if (in->d.base == BASE_NONE) continue;
         memcpy((char *)ptx_at(w, in->d) + (size_t)i * in->d.size, &old, in->d.size);
     }
+    if (checked) ptx_checked_end(w, in);
 }

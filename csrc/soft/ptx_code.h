@@ -63,6 +63,9 @@ struct ptx_address {
 
 enum ptx_semantics { SEM_WEAK, SEM_RELAXED, SEM_ACQUIRE, SEM_RELEASE, SEM_ACQ_REL, SEM_VOLATILE };
 
+/* From narrow to wide. */
+enum ptx_scope { SCOPE_CTA, SCOPE_CLUSTER, SCOPE_GPU, SCOPE_SYS };
+
 /* Modifiers of arithmetic that apply around any operation. */
 enum ptx_flag {
     FLAG_FTZ = 1,
@@ -105,7 +108,7 @@ struct ptx_insn {
     uint32_t line;
     uint8_t vector; /* elements of v */
     uint8_t type, source_type;
-    uint8_t space, semantics, flags;
+    uint8_t space, semantics, scope, flags;
     uint8_t rounding; /* enum ptx_rounding */
     uint8_t choice;   /* which of several close relatives: boolean, shuffle mode, special … */
     uint8_t counted;  /* 0: inserted by the parser */
@@ -164,7 +167,7 @@ ptx_exec ptx_alu_plain, ptx_alu_flags, ptx_alu_setp, ptx_alu_set, ptx_alu_selp, 
 ptx_exec ptx_move_pack, ptx_move_unpack, ptx_move_special, ptx_move_cvta, ptx_move_isspacep;
 ptx_exec ptx_cvt_exec;
 ptx_exec ptx_memory_load, ptx_memory_store, ptx_memory_load_param, ptx_memory_nop, ptx_memory_fence,
-    ptx_atom_exec;
+    ptx_memory_fence_alias, ptx_atom_exec;
 ptx_exec ptx_multimem_load, ptx_multimem_store, ptx_multimem_reduce;
 ptx_exec ptx_warp_branch, ptx_warp_exit, ptx_warp_trap, ptx_warp_nanosleep, ptx_sync_bar_warp,
     ptx_sync_shfl, ptx_sync_vote, ptx_sync_match, ptx_sync_redux, ptx_sync_elect,

@@ -53,7 +53,9 @@ int ptx_decode_choose(struct ptx_parser *p, const char *const *names)
 int ptx_decode_scope(struct ptx_parser *p)
 {
     static const char *const scopes[] = {"cta", "cluster", "gpu", "sys", NULL};
-    return ptx_decode_choose(p, scopes) >= 0;
+    int scope = ptx_decode_choose(p, scopes);
+    if (scope >= 0) p->insn.scope = (uint8_t)scope;
+    return scope >= 0;
 }
 
 int ptx_decode_space(struct ptx_parser *p)

@@ -64,6 +64,7 @@ static void decode_ld(struct ptx_parser *p)
     static const char *const operators[] = {"ca", "cg", "cs", "lu", "cv", "nc", NULL};
     int sem = ptx_decode_choose(p, sems);
     p->insn.semantics = sem < 0 ? SEM_WEAK : values[sem];
+    p->insn.scope = SCOPE_SYS; /* of volatile */
     if (sem >= 2) need_scope(p);
     take_space(p);
     take_cache_hints(p, operators);
@@ -82,6 +83,7 @@ static void decode_st(struct ptx_parser *p)
     static const char *const operators[] = {"wb", "cg", "cs", "wt", NULL};
     int sem = ptx_decode_choose(p, sems);
     p->insn.semantics = sem < 0 ? SEM_WEAK : values[sem];
+    p->insn.scope = SCOPE_SYS; /* of volatile */
     if (sem >= 2) need_scope(p);
     take_space(p);
     if (p->insn.space == SPACE_PARAM || p->insn.space == SPACE_CONST) ptx_decode_bad(p);
@@ -97,6 +99,7 @@ static void take_atomic_head(struct ptx_parser *p, const char *const *sems)
     static const uint8_t values[] = {SEM_RELAXED, SEM_ACQUIRE, SEM_RELEASE, SEM_ACQ_REL};
     int sem = ptx_decode_choose(p, sems);
     p->insn.semantics = sem < 0 ? SEM_RELAXED : values[sem];
+    p->insn.scope = SCOPE_GPU; /* unless said otherwise */
     int scope = ptx_decode_scope(p);
     take_space(p);
     if (!scope) ptx_decode_scope(p);
@@ -167,14 +170,17 @@ static void decode_red(struct ptx_parser *p)
 static void decode_membar(struct ptx_parser *p)
 {
     static const char *const levels[] = {"cta", "gl", "sys", NULL};
-    if (ptx_decode_choose(p, levels) < 0) ptx_decode_bad(p);
+    static const uint8_t scopes[] = {SCOPE_CTA, SCOPE_GPU, SCOPE_SYS};
+    int level = ptx_decode_choose(p, levels);
+    if (level < 0) ptx_decode_bad(p);
+    p->insn.scope = scopes[level];
     ptx_decode_end(p);
     ptx_operand_count(p, 0, 0);
     p->insn.exec = ptx_memory_fence;
     p->insn.semantics = SEM_WEAK; /* membar is fence.sc */
 }
 
-/* All aliases are one here, and there is no second proxy to wait for: a full fence serves. */
+/* There is no second proxy to wait for but that of aliases, and it only in checked mode. */
 static int take_proxy(struct ptx_parser *p)
 {
     static const char *const kinds[] = {"alias", "async", NULL};
@@ -184,6 +190,8 @@ static int take_proxy(struct ptx_parser *p)
     if (kind < 0) ptx_decode_bad(p);
     if (kind == 1) ptx_decode_choose(p, spaces);
     p->insn.semantics = SEM_WEAK;
+    p->insn.scope = SCOPE_CTA;
+    if (kind == 0) p->insn.exec = ptx_memory_fence_alias;
     return 1;
 }
 

@@ -52,6 +52,9 @@ struct ptx_block {
     uint32_t ctaid[3];
     uint32_t threads, alive, warps, smid;
     int active;
+    /* checked mode: who it is, how far it is bound to see (ptx_checked.c), sweeps it sits out */
+    uint64_t id, view_gpu, view_sys, alias_gpu, alias_sys;
+    unsigned stall;
     struct ptx_barrier_state barrier[PTX_BARRIERS];
     unsigned char *shared;
     unsigned char *memory; /* what the block's warps, registers, local and shared lie in */
@@ -71,6 +74,9 @@ struct ptx_machine {
     uint64_t next_block, blocks, ended;
     unsigned slots;
     struct ptx_block *slot;
+    uint64_t started; /* checked mode: when, in its own time */
+    unsigned haste,
+        still; /* checked mode: buffers drain every `haste` turns; sweeps nobody ran in */
 };
 
 static inline void *ptx_at(const struct ptx_warp *w, struct ptx_ref ref)
@@ -147,6 +153,6 @@ void ptx_sync_recheck(struct ptx_warp *w);
 void ptx_block_recheck(struct ptx_block *block);
 
 uint64_t ptx_machine_random(struct ptx_machine *m);
-uint64_t ptx_machine_clock(void);
+uint64_t ptx_machine_clock(const struct ptx_machine *m);
 
 #endif

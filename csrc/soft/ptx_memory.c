@@ -1,7 +1,7 @@
 /* Plain loads and stores, and what every access to memory shares: addresses, the range cache, the
  * checks, and the shuffle between memory (a lane's vector side by side) and registers (an
  * element of all lanes side by side). */
-#include "ptx_machine.h"
+#include "ptx_checked.h"
 
 typedef uint32_t quad __attribute__((vector_size(16)));
 
@@ -302,6 +302,20 @@ void ptx_memory_poke(void *p, uint64_t value, unsigned size, int order)
     }
 }
 
+/* Checked mode looks at what other blocks can see; the rest is the block's own. */
+static int is_checked(const struct ptx_warp *w, const struct ptx_insn *in)
+{
+    return w->machine->launch->checked && in->space <= SPACE_GLOBAL;
+}
+
+/* With `run`, only the first address is set yet. */
+static void spread(const struct ptx_insn *in, uint64_t *address, int run)
+{
+    unsigned bytes = in->vector * ptx_types[in->type].size;
+    for (unsigned i = 1; run && i < PTX_LANES; i++)
+        address[i] = address[0] + i * bytes;
+}
+
 static void load_lane(struct ptx_warp *w, const struct ptx_insn *in, unsigned lane,
                       uint64_t address)
 {
@@ -364,6 +378,11 @@ void ptx_memory_load(struct ptx_warp *w, const struct ptx_insn *in, uint32_t mas
     int run;
     if (in->semantics != SEM_WEAK) w->polled = 1;
     if (!resolve(w, in, mask, 0, address, &run)) return;
+    if (is_checked(w, in)) {
+        spread(in, address, run);
+        ptx_checked_load(w, in, mask, address);
+        return;
+    }
     if (run && in->space != SPACE_LOCAL) {
         load_run(w, in, (const char *)(uintptr_t)address[0]);
         return;
@@ -382,6 +401,11 @@ void ptx_memory_store(struct ptx_warp *w, const struct ptx_insn *in, uint32_t ma
     int run;
     w->progressed = 1;
     if (!resolve(w, in, mask, 1, address, &run)) return;
+    if (is_checked(w, in)) {
+        spread(in, address, run);
+        ptx_checked_store(w, in, mask, address);
+        return;
+    }
     if (run && in->space != SPACE_LOCAL) {
         store_run(w, in, (char *)(uintptr_t)address[0]);
         return;
@@ -410,9 +434,17 @@ void ptx_memory_nop(struct ptx_warp *w, const struct ptx_insn *in, uint32_t mask
 
 void ptx_memory_fence(struct ptx_warp *w, const struct ptx_insn *in, uint32_t mask)
 {
-    (void)w, (void)mask;
+    (void)mask;
+    if (w->machine->launch->checked) ptx_checked_fence(w, in);
     if (in->semantics == SEM_WEAK)
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
     else
         __atomic_thread_fence(__ATOMIC_ACQ_REL);
+}
+
+void ptx_memory_fence_alias(struct ptx_warp *w, const struct ptx_insn *in, uint32_t mask)
+{
+    (void)mask;
+    if (w->machine->launch->checked) ptx_checked_fence_alias(w, in);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }

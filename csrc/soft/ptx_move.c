@@ -69,10 +69,10 @@ static uint64_t uniform_special(const struct ptx_warp *w, unsigned which)
     case SPECIAL_clock64:
     case SPECIAL_globaltimer:
     case SPECIAL_globaltimer_lo:
-        return ptx_machine_clock();
+        return ptx_machine_clock(w->machine);
     case SPECIAL_clock_hi:
     case SPECIAL_globaltimer_hi:
-        return ptx_machine_clock() >> 32;
+        return ptx_machine_clock(w->machine) >> 32;
     case SPECIAL_smid:
         return w->block->smid;
     case SPECIAL_nsmid:

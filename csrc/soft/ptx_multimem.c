@@ -1,7 +1,7 @@
 /* multimem: one address, every copy. The switch's sum is made here: each instruction draws its own
  * order of the copies, and a sum of halves with .acc::f32 is rounded once. */
+#include "ptx_checked.h"
 #include "ptx_half.h"
-#include "ptx_machine.h"
 
 enum { VECTOR_BYTES = 16, WARP_BYTES = PTX_LANES * VECTOR_BYTES };
 
@@ -124,23 +124,29 @@ static void copy_elements(void *to, const unsigned char *from, unsigned bytes, u
     }
 }
 
+/* Sums what has been read of each copy. */
+static void reduce_rows(const struct ptx_insn *in, const struct copies *rows, unsigned bytes,
+                        unsigned char *out)
+{
+    if (in->accumulate_f32) {
+        sum_halves(in, rows, bytes, out);
+        return;
+    }
+    memcpy(out, rows->at[0], bytes);
+    for (unsigned k = 1; k < rows->count; k++)
+        in->fn.reduce->many(out, rows->at[k], bytes / ptx_types[in->type].size);
+}
+
 static void reduce_lane(const struct ptx_insn *in, const struct copies *copies, unsigned bytes,
                         unsigned char *out)
 {
-    unsigned size = ptx_types[in->type].size;
     unsigned char row[PTX_MAX_COPIES][VECTOR_BYTES] __attribute__((aligned(16)));
-    struct copies read = {.count = copies->count};
+    struct copies rows = {.count = copies->count};
     for (unsigned k = 0; k < copies->count; k++) {
-        copy_elements(row[k], copies->at[k], bytes, size);
-        read.at[k] = row[k];
+        copy_elements(row[k], copies->at[k], bytes, ptx_types[in->type].size);
+        rows.at[k] = row[k];
     }
-    if (in->accumulate_f32) {
-        sum_halves(in, &read, bytes, out);
-        return;
-    }
-    memcpy(out, row[0], bytes);
-    for (unsigned k = 1; k < read.count; k++)
-        in->fn.reduce->many(out, row[k], bytes / size);
+    reduce_rows(in, &rows, bytes, out);
 }
 
 /* The common sums of the main path, in one pass over the copies. */
@@ -188,6 +194,48 @@ static void prefetch(const struct copies *copies, unsigned bytes)
             __builtin_prefetch(copies->at[k] + bytes + at);
 }
 
+/* ---- checked mode: a lane at a time, through ptx_checked.h ---- */
+
+static void load_checked(struct ptx_warp *w, const struct ptx_insn *in, uint32_t mask,
+                         uint64_t random)
+{
+    uint64_t address[PTX_LANES];
+    unsigned bytes = in->vector * ptx_types[in->type].size;
+    unsigned char row[PTX_MAX_COPIES][VECTOR_BYTES] __attribute__((aligned(16))), out[VECTOR_BYTES];
+    ptx_memory_addresses(w, in, address);
+    ptx_checked_begin(w, in);
+    for (unsigned i = 0; i < PTX_LANES; i++) {
+        if (!(mask >> i & 1)) continue;
+        const struct ptx_range *range = check(w, in, address[i], bytes, bytes, 0);
+        if (!range) break;
+        struct copies rows = {.count = range->copies};
+        ptx_checked_load_copies(w, in, range, address[i], row);
+        for (unsigned k = 0; k < rows.count; k++)
+            rows.at[k] = row[k];
+        shuffle(&rows, random);
+        reduce_rows(in, &rows, bytes, out);
+        ptx_memory_scatter(w, in, i, out);
+    }
+    ptx_checked_end(w, in);
+}
+
+static void store_checked(struct ptx_warp *w, const struct ptx_insn *in, uint32_t mask)
+{
+    uint64_t address[PTX_LANES];
+    unsigned bytes = in->vector * ptx_types[in->type].size;
+    unsigned char from[VECTOR_BYTES];
+    ptx_memory_addresses(w, in, address);
+    ptx_checked_begin(w, in);
+    for (unsigned i = 0; i < PTX_LANES; i++) {
+        if (!(mask >> i & 1)) continue;
+        const struct ptx_range *range = check(w, in, address[i], bytes, bytes, 1);
+        if (!range) break;
+        ptx_memory_gather(w, in, i, from);
+        ptx_checked_store_copies(w, in, range, address[i], from);
+    }
+    ptx_checked_end(w, in);
+}
+
 /* ---- executors ---- */
 
 void ptx_multimem_load(struct ptx_warp *w, const struct ptx_insn *in, uint32_t mask)
@@ -198,6 +246,10 @@ void ptx_multimem_load(struct ptx_warp *w, const struct ptx_insn *in, uint32_t m
     struct copies copies;
     count(w, in, mask, &w->machine->counts.multimem_loads);
     w->polled = 1;
+    if (w->machine->launch->checked) {
+        load_checked(w, in, mask, random);
+        return;
+    }
     if (ptx_memory_run(w, in, mask, bytes, address)) {
         const struct ptx_range *range = check(w, in, address[0], PTX_LANES * bytes, bytes, 0);
         if (!range) return;
@@ -250,6 +302,10 @@ void ptx_multimem_store(struct ptx_warp *w, const struct ptx_insn *in, uint32_t 
     struct copies copies;
     count(w, in, mask, &w->machine->counts.multimem_stores);
     w->progressed = 1;
+    if (w->machine->launch->checked) {
+        store_checked(w, in, mask);
+        return;
+    }
     if (in->semantics == SEM_RELEASE) __atomic_thread_fence(__ATOMIC_RELEASE);
     if (ptx_memory_run(w, in, mask, bytes, address)) {
         const struct ptx_range *range = check(w, in, address[0], PTX_LANES * bytes, bytes, 1);
@@ -282,17 +338,23 @@ void ptx_multimem_reduce(struct ptx_warp *w, const struct ptx_insn *in, uint32_t
     w->progressed = 1;
     if (in->semantics == SEM_RELEASE) __atomic_thread_fence(__ATOMIC_RELEASE);
     ptx_memory_addresses(w, in, address);
+    int checked = w->machine->launch->checked;
+    if (checked) ptx_checked_begin(w, in);
     for (unsigned i = 0; i < PTX_LANES; i++) {
         if (!(mask >> i & 1)) continue;
         const struct ptx_range *range = check(w, in, address[i], bytes, bytes, 1);
-        if (!range) return;
+        if (!range) break;
         locate(range, address[i], &copies);
         ptx_memory_gather(w, in, i, from);
         for (unsigned k = 0; k < copies.count * in->vector; k++) {
             uint64_t value = 0;
             unsigned at = k % in->vector * size;
             memcpy(&value, from + at, size);
+            struct checked_atom atom;
+            if (checked) ptx_checked_red_copy(w, in, range, address[i] + at, k / in->vector, &atom);
             ptx_atom_apply(w, copies.at[k / in->vector] + at, size, in->fn.reduce->one, value);
+            if (checked) ptx_checked_after(w->block, &atom);
         }
     }
+    if (checked) ptx_checked_end(w, in);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "ptx_machine.h"
+#include "ptx_checked.h"
 #include "ptx_spare.h"
 
 enum {
@@ -42,8 +42,9 @@ uint64_t ptx_machine_random(struct ptx_machine *m)
     return x ^ x >> 31;
 }
 
-uint64_t ptx_machine_clock(void)
+uint64_t ptx_machine_clock(const struct ptx_machine *m)
 {
+    if (m->launch->clock) return *m->launch->clock;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
@@ -116,6 +117,7 @@ static int start_block(struct ptx_machine *m, struct ptx_block *block)
     if (!allocate(m, block)) return 0;
     for (uint32_t i = 0; i < block->warps; i++)
         start_warp(block, i);
+    if (l->checked) ptx_checked_block(block);
     block->active = 1;
     return 1;
 }
@@ -157,31 +159,65 @@ static void close_slots(struct ptx_machine *m)
 
 /* ---- turns ---- */
 
-enum { SWEEP_RAN = 1, SWEEP_PROGRESSED = 2 };
+enum { SWEEP_RAN = 1, SWEEP_PROGRESSED = 2, SWEEP_SKIPPED = 4 };
+
+/* Checked mode: one warp in SKIP_WARP does not come in its turn, one block in SKIP_BLOCK not for up
+ * to SKIP_TURNS; but after QUIET sweeps in which none ran, all do. */
+enum { SKIP_WARP = 4, SKIP_BLOCK = 12, SKIP_TURNS = 48, QUIET = 100 };
+
+static unsigned below(struct ptx_machine *m, unsigned limit)
+{
+    return (unsigned)((ptx_machine_random(m) >> 32) * limit >> 32);
+}
+
+static int run_warp(struct ptx_warp *w)
+{
+    if (!w->alive || !ptx_warp_run(w)) return 0;
+    return w->polled && !w->progressed ? SWEEP_RAN : SWEEP_RAN | SWEEP_PROGRESSED;
+}
 
 static int run_block(struct ptx_block *block)
 {
     int seen = 0;
-    for (uint32_t i = 0; i < block->warps && block->machine->outcome == PTX_DONE; i++) {
-        struct ptx_warp *w = &block->warp[i];
-        if (!w->alive || !ptx_warp_run(w)) continue;
-        seen |= w->polled && !w->progressed ? SWEEP_RAN : SWEEP_RAN | SWEEP_PROGRESSED;
+    for (uint32_t i = 0; i < block->warps && block->machine->outcome == PTX_DONE; i++)
+        seen |= run_warp(&block->warp[i]);
+    return seen;
+}
+
+static int run_block_checked(struct ptx_block *block)
+{
+    struct ptx_machine *m = block->machine;
+    int seen = 0, all = m->still > QUIET;
+    if (!all && !block->stall && below(m, SKIP_BLOCK) == 0) block->stall = below(m, SKIP_TURNS);
+    if (!all && block->stall) {
+        block->stall--;
+        return SWEEP_SKIPPED;
+    }
+    uint32_t first = below(m, block->warps);
+    for (uint32_t i = 0; i < block->warps && m->outcome == PTX_DONE; i++) {
+        if (!all && below(m, SKIP_WARP) == 0)
+            seen |= SWEEP_SKIPPED;
+        else
+            seen |= run_warp(&block->warp[(first + i) % block->warps]);
     }
     return seen;
 }
 
 static int sweep(struct ptx_machine *m)
 {
-    int seen = 0;
+    int seen = 0, checked = m->launch->checked;
+    unsigned first = checked ? below(m, m->slots) : 0;
     for (unsigned i = 0; i < m->slots && m->outcome == PTX_DONE; i++) {
-        struct ptx_block *block = &m->slot[i];
+        struct ptx_block *block = &m->slot[(first + i) % m->slots];
         if (!block->active) continue;
-        seen |= run_block(block);
+        seen |= checked ? run_block_checked(block) : run_block(block);
         if (block->alive) continue;
         block->active = 0;
         m->ended++;
         if (m->next_block < m->blocks && !start_block(m, block)) out_of_memory(m);
     }
+    if (checked) ptx_checked_drain(m);
+    m->still = seen & SWEEP_RAN ? 0 : m->still + 1;
     return seen;
 }
 
@@ -195,42 +231,70 @@ static void give_way(unsigned idle)
     }
 }
 
-static void run_to_end(struct ptx_machine *m)
+enum ptx_step ptx_step(struct ptx_machine *m)
+{
+    if (m->ended >= m->blocks || m->outcome != PTX_DONE) return PTX_ENDED;
+    if (m->launch->stop && atomic_load_explicit(m->launch->stop, memory_order_relaxed)) {
+        m->outcome = PTX_STOPPED;
+        snprintf(m->error, m->error_size, "%s: stopped", m->kernel->name);
+        return PTX_ENDED;
+    }
+    int seen = sweep(m);
+    if (!seen && m->ended < m->blocks && m->outcome == PTX_DONE) {
+        m->outcome = PTX_TRAP;
+        snprintf(m->error, m->error_size,
+                 "%s: deadlock, every thread waits at a barrier that nobody can complete",
+                 m->kernel->name);
+    }
+    return seen & SWEEP_PROGRESSED ? PTX_PROGRESSED : PTX_WAITED;
+}
+
+void ptx_finish(struct ptx_machine *m)
 {
     unsigned idle = 0;
-    while (m->ended < m->blocks && m->outcome == PTX_DONE) {
-        if (m->launch->stop && atomic_load_explicit(m->launch->stop, memory_order_relaxed)) {
-            m->outcome = PTX_STOPPED;
-            snprintf(m->error, m->error_size, "%s: stopped", m->kernel->name);
-            return;
-        }
-        int seen = sweep(m);
-        if (seen & SWEEP_PROGRESSED) {
+    for (enum ptx_step step; (step = ptx_step(m)) != PTX_ENDED;) {
+        if (step == PTX_PROGRESSED)
             idle = 0;
-        } else if (seen) {
+        else
             give_way(idle++);
-        } else if (m->ended < m->blocks && m->outcome == PTX_DONE) {
-            m->outcome = PTX_TRAP;
-            snprintf(m->error, m->error_size,
-                     "%s: deadlock, every thread waits at a barrier that nobody can complete",
-                     m->kernel->name);
-        }
     }
+}
+
+struct ptx_machine *ptx_open(const struct ptx_launch *launch, char *error, size_t error_size)
+{
+    static atomic_ullong grids;
+    struct ptx_machine *m = malloc(sizeof *m);
+    if (!m) return NULL;
+    *m = (struct ptx_machine){.launch = launch,
+                              .kernel = launch->kernel,
+                              .error = error,
+                              .error_size = error_size,
+                              .random = launch->seed,
+                              .grid_id = atomic_fetch_add(&grids, 1) + 1};
+    if (error_size) error[0] = '\0';
+    if (launch->checked) ptx_checked_open(m);
+    open_slots(m);
+    return m;
+}
+
+enum ptx_outcome ptx_close(struct ptx_machine *m, struct ptx_counts *counts)
+{
+    enum ptx_outcome outcome = m->outcome;
+    close_slots(m);
+    if (m->launch->checked) ptx_checked_close(m);
+    if (counts) *counts = m->counts;
+    free(m);
+    return outcome;
 }
 
 enum ptx_outcome ptx_run(const struct ptx_launch *launch, struct ptx_counts *counts, char *error,
                          size_t error_size)
 {
-    static atomic_ullong grids;
-    struct ptx_machine m = {.launch = launch,
-                            .kernel = launch->kernel,
-                            .error = error,
-                            .error_size = error_size,
-                            .random = launch->seed,
-                            .grid_id = atomic_fetch_add(&grids, 1) + 1};
-    if (error_size) error[0] = '\0';
-    if (open_slots(&m)) run_to_end(&m);
-    close_slots(&m);
-    if (counts) *counts = m.counts;
-    return m.outcome;
+    struct ptx_machine *m = ptx_open(launch, error, error_size);
+    if (!m) {
+        snprintf(error, error_size, "%s: out of host memory", launch->kernel->name);
+        return PTX_TRAP;
+    }
+    ptx_finish(m);
+    return ptx_close(m, counts);
 }

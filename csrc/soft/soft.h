@@ -38,6 +38,26 @@ struct soft_leaks {
 };
 void soft_leaks(struct soft_leaks *out);
 
+/* Repeatable runs. After soft_hold(seed) kernels that are launched wait; soft_take_turns waits
+ * until `streams` streams have one to run, then runs them all on the calling thread, one turn at a
+ * time, until every one of these streams is idle. Which stream comes next, and with
+ * SMFAR_SOFT_CHECKED=1 everything else that is left to chance, follows from the seed; %globaltimer
+ * counts turns, a microsecond each. `between`, which may be NULL, is called after every turn and
+ * may look at host memory, but call nothing of the driver. The launches must be made by one thread,
+ * and these streams' other work must not wait for anything but them. Returns 1; or 0 when a stream
+ * was still busy with something else after SMFAR_SOFT_BLOCK_MS: what it waits for cannot end. */
+void soft_hold(uint64_t seed);
+int soft_take_turns(unsigned streams, void (*between)(void *context), void *context,
+                    uint64_t *turns_out);
+
+/* What a virtual GPU's kernels did last to memory in checked mode, oldest first: lines of the
+ * module's text. A step repeated without another between counts once. Returns how many. */
+struct soft_step {
+    uint64_t number; /* over all GPUs of the process */
+    uint32_t line, block, warp, times;
+};
+unsigned soft_last_steps(unsigned device, struct soft_step *steps_out, unsigned most);
+
 #pragma GCC visibility pop
 
 #endif

@@ -121,6 +121,8 @@ static void fill_piece(struct multicast *multicast, struct piece *piece, uint64_
         unsigned char *base = view_base(multicast, bind);
         if (!base) continue;
         piece->copy[bind->slot] = base + (piece->begin - bind->offset);
+        piece->place[bind->slot] =
+            allocation_place(bind->memory_id) + bind->memory_offset + (piece->begin - bind->offset);
         found++;
     }
     piece->copies = found == shared->num_devices ? found : 0;

@@ -107,6 +107,7 @@ static void initialise(void)
     settings.block_ms = read_setting("SMFAR_SOFT_BLOCK_MS", 60000, 0, 3600000);
     settings.leaks = read_setting("SMFAR_SOFT_LEAKS", 0, 0, 1);
     settings.seed = read_setting("SMFAR_SOFT_SEED", 1, 0, 0x7fffffff);
+    settings.checked = read_setting("SMFAR_SOFT_CHECKED", 0, 0, 1);
     for (int i = 0; i < settings.devices; i++) {
         devices[i].ordinal = i;
         pthread_mutex_init(&devices[i].lock, NULL);

@@ -66,6 +66,7 @@ struct settings {
     int block_ms;        /* SMFAR_SOFT_BLOCK_MS: the longest a call waits for other processes */
     int leaks;           /* SMFAR_SOFT_LEAKS: print them at exit */
     uint64_t seed;       /* SMFAR_SOFT_SEED */
+    int checked;         /* SMFAR_SOFT_CHECKED: weak memory and random schedules (ptx_checked.h) */
 };
 extern struct settings settings;
 
@@ -202,6 +203,9 @@ struct allocation *allocation_get(CUmemGenericAllocationHandle handle);
 /* Publishes a handle and returns it; on failure the allocation is released. */
 CUresult allocation_publish(struct allocation *allocation,
                             CUmemGenericAllocationHandle *handle_out);
+/* What ptx_range calls the place of byte 0 of the allocation with this id: the same in every
+ * process, far from every other allocation's and from every host address. */
+uint64_t allocation_place(const unsigned char id[OBJECT_ID_BYTES]);
 int descriptor_dup(int fd);
 void descriptor_close(int fd);
 
@@ -224,6 +228,7 @@ struct piece {
     uint64_t begin, end; /* offsets in the object */
     unsigned copies;     /* 0 unless every device has bound the piece and it could be opened */
     unsigned char *copy[PTX_MAX_COPIES];
+    uint64_t place[PTX_MAX_COPIES]; /* of each copy, as ptx_range counts them */
 };
 /* Calls visit for every piece of [begin, end), in order, and returns the generation of the binds
  * it saw. Call with the memory lock held. */
@@ -300,12 +305,23 @@ void *op_create(size_t size, void (*run)(struct op *op));
 CUresult stream_submit(struct stream *stream, struct op *op);
 /* op_create's result to a stream by its handle: what most entry points end with. */
 CUresult stream_submit_to(CUstream handle, struct op *op);
+/* 1 when everything queued so far has ended. */
+int stream_is_idle(struct stream *stream);
 /* Waits for everything queued so far on every stream of the device. */
 void streams_wait(struct device *device);
 /* Ends every stream of a context, letting queued work finish for at most settings.block_ms. */
 void streams_drop(struct device *device);
 /* 1 when a wait on this device should give up: a fault, or the process exits. */
 int stream_should_stop(struct device *device);
+
+/* ---- turns (soft_turns.c) ---- */
+
+/* Runs step(context) until it returns 0: here and now, or turn by turn with other streams' work
+ * while soft_hold asks for that. */
+void turns_run(struct stream *stream, int (*step)(void *context), void *context);
+/* Counts and seeds of launches, and the clock that kernels see: NULL for the machine's. */
+uint64_t turns_seed(const struct device *device);
+const uint64_t *turns_clock(void);
 
 /* ---- events and modules, at a context's end ---- */
 

@@ -286,13 +286,18 @@ static CUresult fault_of(enum ptx_outcome outcome)
     }
 }
 
+static int step_launch(void *machine) { return (int)ptx_step(machine); }
+
 static void run_launch(struct op *op)
 {
     struct launch_op *launch = (struct launch_op *)op;
     struct device *device = stream_device(op->stream);
     struct ptx_counts counts = {0};
-    char error[512] = "";
-    enum ptx_outcome outcome = ptx_run(&launch->launch, &counts, error, sizeof error);
+    char error[512] = "out of host memory";
+    struct ptx_machine *machine = ptx_open(&launch->launch, error, sizeof error);
+    if (!machine) return device_fault(device, CUDA_ERROR_LAUNCH_FAILED, error);
+    turns_run(op->stream, step_launch, machine);
+    enum ptx_outcome outcome = ptx_close(machine, &counts);
     stats_count_launch(launch->function->info->name, &counts);
     if (outcome != PTX_DONE && outcome != PTX_STOPPED)
         device_fault(device, fault_of(outcome), error);
@@ -301,17 +306,6 @@ static void run_launch(struct op *op)
 static void cleanup_launch(struct op *op)
 {
     object_release(&((struct launch_op *)op)->function->object);
-}
-
-/* A different one for every launch, the same again in a process that does the same. */
-static uint64_t next_seed(const struct device *device)
-{
-    static atomic_ullong launches;
-    uint64_t x = settings.seed + 0x9e3779b97f4a7c15u * (atomic_fetch_add(&launches, 1) + 1);
-    x ^= (uint64_t)device->ordinal << 56;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
 }
 
 static struct launch_op *make_launch(struct function *function, struct device *device,
@@ -329,7 +323,10 @@ static struct launch_op *make_launch(struct function *function, struct device *d
     op->launch.params = op->params;
     op->launch.multiprocessors = settings.multiprocessors;
     op->launch.threads_per_multiprocessor = THREADS_PER_MULTIPROCESSOR;
-    op->launch.seed = next_seed(device);
+    op->launch.seed = turns_seed(device);
+    op->launch.clock = turns_clock();
+    op->launch.checked = settings.checked;
+    op->launch.gpu = (unsigned)device->ordinal;
     op->launch.memory = (struct ptx_memory){device, span_range};
     op->launch.stop = &device->stop;
     return op;

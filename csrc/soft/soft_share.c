@@ -17,6 +17,13 @@
 enum { HEADER_PAGE = 4096, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 static const char magic[16] = "smfar memory 1";
 
+uint64_t allocation_place(const unsigned char id[OBJECT_ID_BYTES])
+{
+    uint64_t bits;
+    memcpy(&bits, id, sizeof bits);
+    return 1ull << 63 | (bits >> 1 & ~(uint64_t)(GRANULARITY - 1));
+}
+
 int descriptor_dup(int fd)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);

@@ -322,7 +322,7 @@ void streams_wait(struct device *device)
     }
 }
 
-static int is_idle(struct stream *stream)
+int stream_is_idle(struct stream *stream)
 {
     pthread_mutex_lock(&stream->lock);
     int idle = stream->completed == atomic_load(&stream->submitted);
@@ -336,9 +336,9 @@ void streams_drop(struct device *device)
     struct stream *stream;
     for (uintptr_t at = 0; (stream = object_next(device, OBJECT_STREAM, at)) != NULL;) {
         at = stream->object.handle;
-        while (!is_idle(stream) && now_ns() < deadline)
+        while (!stream_is_idle(stream) && now_ns() < deadline)
             nap_us(100);
-        if (!is_idle(stream)) atomic_store(&device->stop, 1);
+        if (!stream_is_idle(stream)) atomic_store(&device->stop, 1);
         wait_for_submitted(stream);
         if (object_withdraw(at, OBJECT_STREAM)) close_stream(stream);
         object_release(&stream->object);

@@ -43,7 +43,7 @@ static struct span *append(struct builder *builder, uint64_t end, enum span_kind
     }
     struct span *span = &table->spans[table->count++];
     memset(span, 0, sizeof *span);
-    span->range.begin = builder->at;
+    span->range.begin = span->range.place = builder->at;
     span->range.end = builder->at = end;
     span->kind = kind;
     span->device = -1;
@@ -62,6 +62,7 @@ static void add_memory(struct builder *builder, const struct mapping *mapping)
     int access = mapping->access[builder->device->ordinal];
     struct span *span = append(builder, mapping->end, SPAN_MEMORY);
     span->device = mapping->allocation->device;
+    span->range.place = allocation_place(mapping->allocation->id) + mapping->offset;
     if (!(access & CU_MEM_ACCESS_FLAGS_PROT_READ)) span->range.kind = PTX_RANGE_FAULT;
     span->range.writable = access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
@@ -78,6 +79,7 @@ static void add_piece(void *context, const struct piece *piece)
     span->range.writable = access == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     span->range.copies = piece->copies;
     memcpy(span->range.copy, piece->copy, piece->copies * sizeof *piece->copy);
+    memcpy(span->range.copy_place, piece->place, piece->copies * sizeof *piece->place);
 }
 
 static void add_multicast(struct builder *builder, const struct mapping *mapping)

@@ -14,6 +14,10 @@ int check_all_reduce(struct rig *rig, const struct check_case *c);
  * different, and that the group was aborted, on every rank; does nothing after a failure. */
 int check_failures(struct rig *rig, enum kernel_id id, uint64_t seed);
 
+/* Runs one schedule in checked mode: a few launches in a row on every rank, all of whose choices
+ * (kernel `id` apart) follow from the seed. Prints what is wrong, and each rank's last steps. */
+int check_schedule(struct rig *rig, enum kernel_id id, uint64_t seed);
+
 /* Ends the program unless `status` is SMFAR_OK, saying which case it was. */
 void must(enum smfar_status status, const char *what);
 

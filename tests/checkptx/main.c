@@ -1,16 +1,21 @@
 /* checkptx: every kernel of kernels.def, as shipped, against its reference.
  *
  *   checkptx [--seed N] [--kernel NAME] [--ranks N] [--all] [--gpu] [--verbose] [--list]
+ *   checkptx --schedules N [--seed N] [--kernel NAME] [--ranks N] [--ptx FOLDER]
  *
  * Without --all a sample in which every pair of parameter values occurs for every kernel; the seed
  * decides which, and the data. --gpu: the real driver instead of the software switch. --verbose
- * prints each case before it runs. */
+ * prints each case before it runs.
+ *
+ * --schedules: N schedules in the software switch's checked mode, one a seed from --seed on, up to
+ * the first fault. --ptx: with the modules in this folder instead of the embedded ones. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "../ref/ref.h"
 #include "check.h"
+#include "text.h"
 
 enum { MOST_FAULTS = 20 };
 
@@ -19,6 +24,8 @@ struct options {
     const char *kernel;
     int ranks; /* 0: all */
     int all, gpu, verbose, list;
+    long schedules;
+    const char *ptx;
 };
 
 struct tally {
@@ -28,8 +35,8 @@ struct tally {
 
 static void usage(void)
 {
-    printf(
-        "checkptx [--seed N] [--kernel NAME] [--ranks N] [--all] [--gpu] [--verbose] [--list]\n");
+    printf("checkptx [--seed N] [--kernel NAME] [--ranks N] [--all] [--gpu] [--verbose] [--list]\n"
+           "checkptx --schedules N [--seed N] [--kernel NAME] [--ranks N] [--ptx FOLDER]\n");
     exit(2);
 }
 
@@ -52,6 +59,10 @@ static struct options parse(int argc, char **argv)
             options.kernel = argv[++i];
         } else if (value && strcmp(argv[i], "--ranks") == 0) {
             options.ranks = atoi(argv[++i]);
+        } else if (value && strcmp(argv[i], "--schedules") == 0) {
+            options.schedules = atol(argv[++i]);
+        } else if (value && strcmp(argv[i], "--ptx") == 0) {
+            options.ptx = argv[++i];
         } else {
             usage();
         }
@@ -153,6 +164,42 @@ static void run_ranks(const struct options *options, struct driver *driver, int 
            (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) * 1e-9);
 }
 
+/* ---- schedules ---- */
+
+enum { FEWEST_RANKS = 2, MOST_RANKS = 4 };
+
+static enum kernel_id draw_kernel(const struct options *options, uint64_t seed)
+{
+    enum kernel_id chosen[KERNELS];
+    unsigned count = 0;
+    for (int id = 0; id < KERNELS; id++)
+        if (is_chosen(options, (enum kernel_id)id)) chosen[count++] = (enum kernel_id)id;
+    if (count == 0) usage();
+    return chosen[random_below(&seed, count)];
+}
+
+/* A seed decides everything: also the number of ranks, so that one rig serves for long. */
+static int run_schedules(const struct options *options, struct driver *driver)
+{
+    struct rig *rigs[MOST_RANKS + 1] = {NULL};
+    int faults = 0;
+    long done = 0;
+    uint64_t seed = options->seed;
+    for (; done < options->schedules && !faults; seed++) {
+        int ranks = FEWEST_RANKS + (int)(seed % (MOST_RANKS - FEWEST_RANKS + 1));
+        if (options->ranks) ranks = options->ranks;
+        if (ranks > MOST_RANKS || ranks < 1) usage();
+        if (!rigs[ranks]) must(rig_create(driver, ranks, &rigs[ranks]), "rig");
+        faults = check_schedule(rigs[ranks], draw_kernel(options, seed), seed);
+        done++;
+    }
+    for (int ranks = 0; ranks <= MOST_RANKS; ranks++)
+        rig_destroy(rigs[ranks]);
+    printf("seeds %llu to %llu: %ld schedules, %d faults\n", (unsigned long long)options->seed,
+           (unsigned long long)seed - 1, done, faults);
+    return faults > 0 || done == 0;
+}
+
 int main(int argc, char **argv)
 {
     struct options options = parse(argc, argv);
@@ -164,7 +211,10 @@ int main(int argc, char **argv)
     if (options.list) return 0;
     if (tally.faults) printf("the references' own conversions are wrong\n");
     printf("seed %llu\n", (unsigned long long)options.seed);
+    if (options.schedules) setenv("SMFAR_SOFT_CHECKED", "1", 1);
     must(driver_open(options.gpu ? SMFAR_DRIVER_CUDA : SMFAR_DRIVER_SOFT, &driver), "driver");
+    if (options.ptx) text_replace(driver, options.ptx);
+    if (options.schedules) return run_schedules(&options, driver);
     for (int ranks = 1; ranks <= RIG_MAX_RANKS; ranks++)
         if (options.ranks == 0 || options.ranks == ranks)
             run_ranks(&options, driver, ranks, &tally);

@@ -310,6 +310,18 @@ fail:
     return status;
 }
 
+enum smfar_status rig_read_later(const struct rig *rig, int rank, void *to, CUdeviceptr from,
+                                 size_t bytes)
+{
+    enum smfar_status status = SMFAR_OK;
+    struct driver *driver = rig->driver;
+    if (enter(rig, rank) != SMFAR_OK) return SMFAR_ERR_DRIVER;
+    CU(cuMemcpyDtoHAsync, to, from, bytes, rig->rank[rank].stream);
+fail:
+    leave(rig);
+    return status;
+}
+
 const volatile struct error_record *rig_error(const struct rig *rig, int rank)
 {
     return (const volatile struct error_record *)(rig->page + PAGE_ERROR) + rank;

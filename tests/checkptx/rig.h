@@ -55,6 +55,10 @@ enum smfar_status rig_write(const struct rig *rig, int rank, CUdeviceptr to, con
 enum smfar_status rig_read(const struct rig *rig, int rank, void *to, CUdeviceptr from,
                            size_t bytes);
 
+/* Queues a copy from a rank's memory to the host behind what its stream has to do. */
+enum smfar_status rig_read_later(const struct rig *rig, int rank, void *to, CUdeviceptr from,
+                                 size_t bytes);
+
 /* What rank's kernels have reported. */
 const volatile struct error_record *rig_error(const struct rig *rig, int rank);
 

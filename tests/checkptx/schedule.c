@@ -1,0 +1,334 @@
+/* One schedule: a few launches in a row on every rank, in checked mode, turn by turn. What each
+ * launch leaves is copied away right behind it on its stream, while other ranks may still be at it
+ * and before the next launch uses the memory again. Some schedules are ones in which a rank is
+ * missing, different, or aborted. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../csrc/soft/soft.h"
+#include "../ref/ref.h"
+#include "check.h"
+#include "text.h"
+
+enum {
+    MOST_LAUNCHES = 3,
+    GUARD = 64,
+    SLOT = RIG_AREA / (MOST_LAUNCHES + 1), /* slot 0 for all that is staged, then one a launch */
+    MOST_COUNT = 3000,
+    STEPS_SHOWN = 12
+};
+#define TIMEOUT_NS (50ull * 1000 * 1000)
+#define SHORT_TIMEOUT_NS (4ull * 1000 * 1000)
+
+enum kind { ALL_WELL, MISSING, DIFFERENT, ABORTED };
+
+/* One launch of all ranks, and a rank's part in it. */
+struct part {
+    CUdeviceptr at;                        /* of the result's first byte */
+    unsigned char *input, *before, *after; /* before and after with guards */
+};
+struct step {
+    struct check_case c;
+    size_t bytes;
+    unsigned char *expected;
+    struct part part[RIG_MAX_RANKS];
+};
+
+struct schedule {
+    struct rig *rig;
+    enum kernel_id id;
+    uint64_t seed, random;
+    enum kind kind;
+    int chosen, launches, late_record;
+    uint32_t hash;
+    struct step step[MOST_LAUNCHES];
+};
+
+/* ---- the software switch's own functions ---- */
+
+static void (*hold)(uint64_t);
+static int (*take_turns)(unsigned, void (*)(void *), void *, uint64_t *);
+static unsigned (*last_steps)(unsigned, struct soft_step *, unsigned);
+
+static void find_functions(const struct driver *driver)
+{
+    Dl_info info;
+    void *function, *library = NULL;
+    memcpy(&function, &driver->cuInit, sizeof function);
+    if (dladdr(function, &info)) library = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    if (!library) abort();
+    void *symbols[] = {dlsym(library, "soft_hold"), dlsym(library, "soft_take_turns"),
+                       dlsym(library, "soft_last_steps")};
+    memcpy(&hold, &symbols[0], sizeof hold);
+    memcpy(&take_turns, &symbols[1], sizeof take_turns);
+    memcpy(&last_steps, &symbols[2], sizeof last_steps);
+    if (!hold || !take_turns || !last_steps) abort();
+}
+
+/* ---- what happens ---- */
+
+static unsigned draw(struct schedule *s, unsigned limit) { return random_below(&s->random, limit); }
+
+static int is_barrier(const struct schedule *s) { return kernel_rows[s->id].dtype == SMFAR_DTYPES; }
+
+static size_t draw_count(struct schedule *s)
+{
+    unsigned size = draw(s, 16);
+    return size < 11 ? draw(s, 80) : size < 15 ? draw(s, 500) : draw(s, MOST_COUNT);
+}
+
+static void draw_step(struct schedule *s, struct step *step)
+{
+    step->c =
+        (struct check_case){.id = s->id,
+                            .seed = random_next(&s->random),
+                            .ranks = s->rig->ranks,
+                            .count = is_barrier(s) ? 0 : draw_count(s),
+                            .offset = draw(s, 3) ? 0 : (int)draw(s, 8),
+                            .place = s->kind == ALL_WELL ? (enum place)draw(s, PLACES) : IN_WINDOW};
+    step->bytes = is_barrier(s) ? 0 : step->c.count * ref_bytes(kernel_rows[s->id].dtype);
+}
+
+static void draw_schedule(struct schedule *s)
+{
+    unsigned kind = draw(s, 16);
+    s->kind = s->rig->ranks > 1 && kind < 3 ? (enum kind)(1 + kind) : ALL_WELL;
+    s->chosen = (int)draw(s, (unsigned)s->rig->ranks);
+    s->hash = (uint32_t)random_next(&s->random);
+    s->launches = s->kind == ALL_WELL ? 1 + (int)draw(s, MOST_LAUNCHES) : 2;
+    for (int i = 0; i < s->launches; i++)
+        draw_step(s, &s->step[i]);
+}
+
+static int is_staged(enum place place) { return place == STAGED || place == STAGED_IN_PLACE; }
+
+static int has_input(enum place place) { return is_staged(place) || place == COPY_IN; }
+
+static int has_output(enum place place) { return is_staged(place) || place == COPY_OUT; }
+
+/* Where launch i's data lie in this rank's window, source and destination. */
+static void place_part(struct schedule *s, int i, int r, struct kargs *args)
+{
+    const struct step *step = &s->step[i];
+    const struct rig_rank *me = &s->rig->rank[r];
+    size_t element = is_barrier(s) ? 1 : ref_bytes(kernel_rows[s->id].dtype);
+    size_t slot = GUARD + (size_t)SLOT * (is_staged(step->c.place) ? 0 : 1 + (unsigned)i);
+    uint64_t state = step->c.seed ^ (uint64_t)r;
+    args->offset = RIG_HEAP + slot + (size_t)step->c.offset * element;
+    if (step->c.place == UNEQUAL)
+        args->offset += 256u * (unsigned)r + element * random_below(&state, 8);
+    slot = GUARD + (size_t)SLOT * (unsigned)i;
+    if (has_input(step->c.place)) args->src = me->src + slot + element * random_below(&state, 4);
+    if (has_output(step->c.place)) args->dst = me->dst + slot + element * random_below(&state, 4);
+    if (step->c.place == STAGED_IN_PLACE) args->dst = args->src;
+}
+
+static void arguments(struct schedule *s, int i, int r, struct kargs *args_out)
+{
+    struct kargs args;
+    rig_arguments(s->rig, r, 0, &args);
+    args.count = s->step[i].c.count;
+    args.timeout_ns = s->kind == MISSING ? SHORT_TIMEOUT_NS : TIMEOUT_NS;
+    args.sequence = (uint64_t)i + 1;
+    args.hash = s->hash + (uint32_t)i + (s->kind == DIFFERENT && r == s->chosen);
+    place_part(s, i, r, &args);
+    *args_out = args;
+}
+
+/* ---- before ---- */
+
+static void *allocate(size_t bytes)
+{
+    void *memory = malloc(bytes + 1);
+    if (!memory) abort();
+    return memory;
+}
+
+static void begin_part(struct schedule *s, int i, int r)
+{
+    struct step *step = &s->step[i];
+    struct part *part = &step->part[r];
+    struct kargs args;
+    size_t all = step->bytes + 2 * GUARD;
+    arguments(s, i, r, &args);
+    part->at = args.dst ? args.dst : args.window + args.offset;
+    part->input = allocate(step->bytes);
+    part->before = allocate(all);
+    part->after = allocate(all);
+    if (!is_barrier(s)) case_input(&step->c, r, part->input);
+    memset(part->before, 0xee, all);
+    CUdeviceptr from = args.src ? args.src : args.window + args.offset;
+    if (from == part->at) memcpy(part->before + GUARD, part->input, step->bytes);
+    must(rig_write(s->rig, r, part->at - GUARD, part->before, all), "write");
+    if (from != part->at) must(rig_write(s->rig, r, from, part->input, step->bytes), "write");
+}
+
+static void begin(struct schedule *s)
+{
+    must(
+        rig_reset(s->rig, draw(s, 4) ? (uint32_t)random_next(&s->random) : UINT32_MAX - draw(s, 4)),
+        "reset");
+    for (int i = 0; i < s->launches; i++)
+        for (int r = 0; r < s->rig->ranks; r++)
+            begin_part(s, i, r);
+    for (int i = 0; i < s->launches && !is_barrier(s); i++) {
+        struct step *step = &s->step[i];
+        const void *inputs[RIG_MAX_RANKS];
+        for (int r = 0; r < s->rig->ranks; r++)
+            inputs[r] = step->part[r].input;
+        struct ref_call call = {kernel_rows[s->id].op, kernel_rows[s->id].dtype, s->rig->ranks,
+                                step->c.count, inputs};
+        step->expected = allocate(step->bytes);
+        ref_all_reduce_twoshot_peer(&call, step->expected);
+    }
+    if (s->kind == ABORTED) *(volatile uint32_t *)(s->rig->page + PAGE_ABORT) = 1;
+}
+
+/* ---- the run ---- */
+
+static int takes_part(const struct schedule *s, int r)
+{
+    return (s->kind != MISSING && s->kind != ABORTED) || r != s->chosen;
+}
+
+static void launch(struct schedule *s, int i, int r)
+{
+    const struct step *step = &s->step[i];
+    struct kargs args;
+    int blocks = is_barrier(s) ? 1 : 1 + (int)draw(s, 3);
+    int threads = is_barrier(s) ? 32 : 32 * (1 + (int)draw(s, 3));
+    arguments(s, i, r, &args);
+    must(rig_launch(s->rig, r, s->id, blocks, threads, &args), "launch");
+    must(rig_read_later(s->rig, r, step->part[r].after, step->part[r].at - GUARD,
+                        step->bytes + 2 * GUARD),
+         "read");
+}
+
+static uint32_t expected_code(const struct schedule *s)
+{
+    static const uint32_t codes[] = {0, ERROR_TIMEOUT, ERROR_MISMATCH, ERROR_ABORTED};
+    return codes[s->kind];
+}
+
+/* The host may read a record as soon as its code is there. */
+static int is_record_whole(const struct schedule *s, int r)
+{
+    const volatile struct error_record *error = rig_error(s->rig, r);
+    uint32_t mine = s->hash + (s->kind == DIFFERENT && r == s->chosen);
+    if (error->sequence != 1 || error->mine != mine) return 0;
+    if (s->kind == MISSING) return error->peer == (uint32_t)s->chosen;
+    if (s->kind != DIFFERENT) return 1;
+    return (error->peer == (uint32_t)s->chosen) == (r != s->chosen) &&
+           error->theirs == s->hash + (r != s->chosen);
+}
+
+static void look_at_records(void *context)
+{
+    struct schedule *s = context;
+    for (int r = 0; r < s->rig->ranks; r++)
+        if (rig_error(s->rig, r)->code && s->kind != ALL_WELL && !is_record_whole(s, r))
+            s->late_record = r + 1;
+}
+
+static int run(struct schedule *s)
+{
+    unsigned streams = 0;
+    uint64_t turns;
+    hold(s->seed);
+    for (int r = 0; r < s->rig->ranks; r++) {
+        if (!takes_part(s, r)) continue;
+        streams++;
+        for (int i = 0; i < s->launches; i++)
+            launch(s, i, r);
+    }
+    if (take_turns(streams, look_at_records, s, &turns)) return 0;
+    printf("WRONG a stream did not come to its end\n");
+    exit(1);
+}
+
+/* ---- after ---- */
+
+static int wrong(const struct schedule *s, int i, int r, const char *what, uint64_t value)
+{
+    static const char *const kinds[] = {"", ", a rank missing", ", a rank different", ", aborted"};
+    printf("WRONG ");
+    case_print(&s->step[i].c, stdout);
+    printf("%s: launch %d, rank %d: %s (%llu)\n", kinds[s->kind], i, r, what,
+           (unsigned long long)value);
+    return 1;
+}
+
+static int check_data(const struct schedule *s, int i, int r)
+{
+    const struct step *step = &s->step[i];
+    const struct part *part = &step->part[r];
+    for (size_t k = 0; k < step->bytes + 2 * GUARD; k++) {
+        int data = k >= GUARD && k < GUARD + step->bytes && s->kind == ALL_WELL;
+        unsigned char want = data ? step->expected[k - GUARD] : part->before[k];
+        if (part->after[k] != want)
+            return wrong(s, i, r, data ? "wrong byte" : "byte changed", k - GUARD);
+    }
+    return 0;
+}
+
+static int check_rank(const struct schedule *s, int r)
+{
+    const volatile struct error_record *error = rig_error(s->rig, r);
+    if (!takes_part(s, r)) return 0;
+    if (error->code != expected_code(s)) return wrong(s, 0, r, "error code", error->code);
+    if (s->kind != ALL_WELL && !is_record_whole(s, r)) return wrong(s, 0, r, "record", r);
+    for (int i = 0; i < s->launches; i++)
+        if (check_data(s, i, r)) return 1;
+    return 0;
+}
+
+static void print_steps(const struct schedule *s)
+{
+    for (int r = 0; r < s->rig->ranks; r++) {
+        struct soft_step steps[STEPS_SHOWN];
+        unsigned count = last_steps((unsigned)s->rig->rank[r].device, steps, STEPS_SHOWN);
+        const volatile struct error_record *error = rig_error(s->rig, r);
+        printf("  rank %d", r);
+        if (error->code)
+            printf(", error %u in launch %llu waiting for rank %u at phase %u", error->code,
+                   (unsigned long long)error->sequence - 1, error->peer, error->epoch);
+        printf("; its last steps:\n");
+        for (unsigned i = 0; i < count; i++) {
+            printf("    %8llu block %u warp %u ", (unsigned long long)steps[i].number,
+                   steps[i].block, steps[i].warp);
+            if (steps[i].times > 1) printf("%u times ", steps[i].times);
+            text_print_line(kernel_rows[s->id].multicast, steps[i].line);
+            printf("\n");
+        }
+    }
+}
+
+static void end(struct schedule *s)
+{
+    for (int i = 0; i < s->launches; i++) {
+        free(s->step[i].expected);
+        for (int r = 0; r < s->rig->ranks; r++) {
+            free(s->step[i].part[r].input);
+            free(s->step[i].part[r].before);
+            free(s->step[i].part[r].after);
+        }
+    }
+}
+
+int check_schedule(struct rig *rig, enum kernel_id id, uint64_t seed)
+{
+    struct schedule s = {.rig = rig, .id = id, .seed = seed, .random = ~seed};
+    if (!hold) find_functions(rig->driver);
+    draw_schedule(&s);
+    begin(&s);
+    int faults = run(&s);
+    for (int r = 0; r < rig->ranks && !faults; r++)
+        faults += check_rank(&s, r);
+    if (s.late_record && !faults)
+        faults += wrong(&s, 0, s.late_record - 1, "a record seen before it was whole", 0);
+    if (faults) print_steps(&s);
+    end(&s);
+    return faults;
+}

@@ -1,0 +1,59 @@
+/* See text.h. Only texts are replaced: the software switch takes no cubins. */
+#include "text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../csrc/kernels/image.h"
+
+static const char *const names[] = {"peer", "mc"};
+static char *replaced[2];
+static CUresult (*load_embedded)(CUmodule *, const void *, unsigned, CUjit_option *, void **);
+
+static const char *embedded(int multicast)
+{
+    for (const struct kernel_image *image = kernel_images; image->module; image++)
+        if (image->compute == 0 && strcmp(image->module, names[multicast]) == 0)
+            return (const char *)image->data;
+    return "";
+}
+
+static char *read_file(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    char *text = NULL;
+    size_t size = 0;
+    if (file && getdelim(&text, &size, 0, file) > 0 && fclose(file) == 0) return text;
+    printf("cannot read %s\n", path);
+    exit(2);
+}
+
+static CUresult load(CUmodule *module, const void *image, unsigned count, CUjit_option *options,
+                     void **values)
+{
+    for (int i = 0; i < 2; i++)
+        if (image == embedded(i)) image = replaced[i];
+    return load_embedded(module, image, count, options, values);
+}
+
+void text_replace(struct driver *driver, const char *folder)
+{
+    for (int i = 0; i < 2; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/smfar_%s.ptx", folder, names[i]);
+        replaced[i] = read_file(path);
+    }
+    load_embedded = driver->cuModuleLoadDataEx;
+    driver->cuModuleLoadDataEx = load;
+}
+
+void text_print_line(int multicast, unsigned line)
+{
+    const char *text = replaced[multicast] ? replaced[multicast] : embedded(multicast);
+    while (--line > 0 && text)
+        text = strchr(text, '\n') ? strchr(text, '\n') + 1 : NULL;
+    if (!text) return;
+    text += strspn(text, " ");
+    printf("%.*s", (int)strcspn(text, "\n"), text);
+}

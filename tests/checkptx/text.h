@@ -1,0 +1,14 @@
+/* The modules' text: what is embedded in the core, or files that take its place. */
+#ifndef SMFAR_TESTS_TEXT_H
+#define SMFAR_TESTS_TEXT_H
+
+#include "../../csrc/driver/driver.h"
+
+/* From now on this driver loads smfar_peer.ptx and smfar_mc.ptx of `folder` where it is asked to
+ * load the embedded modules. Ends the program when they cannot be read. */
+void text_replace(struct driver *driver, const char *folder);
+
+/* Prints line `line` (from 1) of the module's text, without its indentation and its newline. */
+void text_print_line(int multicast, unsigned line);
+
+#endif
