@@ -29,16 +29,16 @@ def rows():
         yield tuple(names) if kind == "KERNEL" else (names[0], None, None)
 
 
-def preprocess(cc, file, op, dtype):
-    """The PTX text of one kernel."""
+def preprocess(cc, file, op, dtype, ptx=PTX):
+    """The PTX text of one kernel, from the sources in `ptx`."""
     entry = "smfar_" + "_".join(name for name in (file, op, dtype) if name)
     defines = [f"-DENTRY={entry}"]
     if op:
         defines += [f"-DOP_{op}", f"-DTYPE_{dtype}"]
     # -undef: otherwise names such as linux and unix would be replaced
     command = cc.split() + ["-E", "-P", "-undef", "-nostdinc", "-x", "assembler-with-cpp"]
-    command += ["-D__ASSEMBLER__", *defines, f"-I{PTX}", f"-I{HERE}"]
-    command += ["-include", str(HERE / "kargs.h"), str(PTX / f"{file}.ptx")]
+    command += ["-D__ASSEMBLER__", *defines, f"-I{ptx}", f"-I{HERE}"]
+    command += ["-include", str(HERE / "kargs.h"), str(ptx / f"{file}.ptx")]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"embed.py: cannot preprocess {file}.ptx:\n{done.stderr}")

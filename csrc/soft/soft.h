@@ -42,12 +42,13 @@ void soft_leaks(struct soft_leaks *out);
  * until `streams` streams have one to run, then runs them all on the calling thread, one turn at a
  * time, until every one of these streams is idle. Which stream comes next, and with
  * SMFAR_SOFT_CHECKED=1 everything else that is left to chance, follows from the seed; %globaltimer
- * counts turns, a microsecond each. `between`, which may be NULL, is called after every turn and
- * may look at host memory, but call nothing of the driver. The launches must be made by one thread,
- * and these streams' other work must not wait for anything but them. Returns 1; or 0 when a stream
- * was still busy with something else after SMFAR_SOFT_BLOCK_MS: what it waits for cannot end. */
+ * counts turns, a microsecond each. `between`, which may be NULL, is called after every turn, may
+ * look at host memory but call nothing of the driver, and returns 0 to give up. The launches must
+ * be made by one thread, and these streams' other work must not wait for anything but them. Returns
+ * 1; or 0 when `between` gave up, or a stream was still busy with something else after
+ * SMFAR_SOFT_BLOCK_MS: then the streams' workers go on by themselves. */
 void soft_hold(uint64_t seed);
-int soft_take_turns(unsigned streams, void (*between)(void *context), void *context,
+int soft_take_turns(unsigned streams, int (*between)(void *context), void *context,
                     uint64_t *turns_out);
 
 /* What a virtual GPU's kernels did last to memory in checked mode, oldest first: lines of the

@@ -7,10 +7,15 @@
 
 #include "soft_internal.h"
 
+enum { MOST_PIECES = 8, LEAST_PIECE = 64 };
+
+/* In checked mode a copy is made in pieces, in any order, with delays. */
 struct copy_op {
     struct op op;
     uint64_t to, from;
     size_t bytes;
+    uint64_t random;
+    unsigned left; /* bits of the pieces to come */
 };
 
 struct fill_op {
@@ -106,6 +111,30 @@ static void copy_piece(const struct span *span, uint64_t to, uint64_t from, size
         memcpy(span->range.copy[i] + (to - span->range.begin), at(from), bytes);
 }
 
+static void copy_range(struct device *device, const struct copy_op *copy, size_t done, size_t end)
+{
+    while (done < end) {
+        const struct span *span = span_find(device, copy->to + done);
+        size_t piece = smaller(end - done, span->range.end - (copy->to + done));
+        copy_piece(span, copy->to + done, copy->from + done, piece);
+        done += piece;
+    }
+}
+
+/* One turn of a copy: any of the pieces that are left, or none. */
+static int step_copy(void *context)
+{
+    struct copy_op *copy = context;
+    size_t each = (copy->bytes / MOST_PIECES | (LEAST_PIECE - 1)) + 1;
+    copy->random = copy->random * 6364136223846793005u + 1442695040888963407u;
+    unsigned which = copy->random >> 60 & (MOST_PIECES - 1);
+    if (copy->random >> 63 || !(copy->left >> which & 1)) return 1;
+    copy->left &= ~(1u << which);
+    copy_range(stream_device(copy->op.stream), copy, smaller(which * each, copy->bytes),
+               smaller((which + 1) * each, copy->bytes));
+    return copy->left ? 2 : 0;
+}
+
 static void run_copy(struct op *op)
 {
     struct copy_op *copy = (struct copy_op *)op;
@@ -115,12 +144,11 @@ static void run_copy(struct op *op)
     if (why) return fault_at(device, "copy from", bad, why);
     why = check_copy(device, copy->to, copy->bytes, 1, &bad);
     if (why) return fault_at(device, "copy to", bad, why);
-    for (size_t done = 0; done < copy->bytes;) {
-        const struct span *span = span_find(device, copy->to + done);
-        size_t piece = smaller(copy->bytes - done, span->range.end - (copy->to + done));
-        copy_piece(span, copy->to + done, copy->from + done, piece);
-        done += piece;
-    }
+    if (settings.checked && copy->bytes > LEAST_PIECE) {
+        copy->left = (1u << MOST_PIECES) - 1;
+        turns_run(op->stream, step_copy, copy);
+    } else
+        copy_range(device, copy, 0, copy->bytes);
 }
 
 /* A check at the time of the call, on behalf of the stream's device. */
@@ -154,6 +182,7 @@ static CUresult enqueue_copy(uint64_t to, uint64_t from, size_t bytes, CUstream 
             copy->to = to;
             copy->from = from;
             copy->bytes = bytes;
+            copy->random = settings.checked ? turns_seed(stream_device(stream)) : 0;
         }
         result = copy ? stream_submit(stream, &copy->op) : CUDA_ERROR_OUT_OF_MEMORY;
     }

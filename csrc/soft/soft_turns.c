@@ -159,15 +159,16 @@ static struct taker *draw_taker(void)
     }
 }
 
-/* Gives turns until all streams are idle; 0 when one did not come. Lock held. */
-static int give_turns(unsigned streams, void (*between)(void *context), void *context)
+/* Gives turns until all streams are idle; 0 when one did not come, or `between` had enough. Lock
+ * held. */
+static int give_turns(unsigned streams, int (*between)(void *context), void *context)
 {
     if (!settle(streams)) return 0;
     for (struct taker *taker; (taker = draw_taker()) != NULL;) {
         if (state.turns++ % EPOCH == 0) draw_weights();
         state.clock += TURN_NS;
         int more = taker->step(taker->context);
-        if (between) between(context);
+        if (between && !between(context)) return 0;
         if (more) continue;
         taker->step = NULL;
         pthread_cond_broadcast(&state.changed);
@@ -176,7 +177,7 @@ static int give_turns(unsigned streams, void (*between)(void *context), void *co
     return 1;
 }
 
-int soft_take_turns(unsigned streams, void (*between)(void *context), void *context,
+int soft_take_turns(unsigned streams, int (*between)(void *context), void *context,
                     uint64_t *turns_out)
 {
     pthread_mutex_lock(&state.lock);

@@ -322,6 +322,18 @@ fail:
     return status;
 }
 
+enum smfar_status rig_write_later(const struct rig *rig, int rank, CUdeviceptr to, const void *from,
+                                  size_t bytes)
+{
+    enum smfar_status status = SMFAR_OK;
+    struct driver *driver = rig->driver;
+    if (enter(rig, rank) != SMFAR_OK) return SMFAR_ERR_DRIVER;
+    CU(cuMemcpyHtoDAsync, to, from, bytes, rig->rank[rank].stream);
+fail:
+    leave(rig);
+    return status;
+}
+
 const volatile struct error_record *rig_error(const struct rig *rig, int rank)
 {
     return (const volatile struct error_record *)(rig->page + PAGE_ERROR) + rank;

@@ -55,9 +55,13 @@ enum smfar_status rig_write(const struct rig *rig, int rank, CUdeviceptr to, con
 enum smfar_status rig_read(const struct rig *rig, int rank, void *to, CUdeviceptr from,
                            size_t bytes);
 
-/* Queues a copy from a rank's memory to the host behind what its stream has to do. */
+/* Queue a copy from a rank's memory to the host, or the reverse, behind what its stream has to do;
+ * the host's side must stay until then. */
 enum smfar_status rig_read_later(const struct rig *rig, int rank, void *to, CUdeviceptr from,
                                  size_t bytes);
+
+enum smfar_status rig_write_later(const struct rig *rig, int rank, CUdeviceptr to, const void *from,
+                                  size_t bytes);
 
 /* What rank's kernels have reported. */
 const volatile struct error_record *rig_error(const struct rig *rig, int rank);

@@ -17,7 +17,8 @@ enum {
     GUARD = 64,
     SLOT = RIG_AREA / (MOST_LAUNCHES + 1), /* slot 0 for all that is staged, then one a launch */
     MOST_COUNT = 3000,
-    STEPS_SHOWN = 12
+    STEPS_SHOWN = 12,
+    MOST_TURNS = 400000 /* several timeouts */
 };
 #define TIMEOUT_NS (50ull * 1000 * 1000)
 #define SHORT_TIMEOUT_NS (4ull * 1000 * 1000)
@@ -42,14 +43,17 @@ struct schedule {
     uint64_t seed, random;
     enum kind kind;
     int chosen, launches, late_record;
+    long turns_left;
     uint32_t hash;
     struct step step[MOST_LAUNCHES];
+    /* barriers: what each rank writes before launch i, and sees of the others behind it */
+    uint32_t mark[MOST_LAUNCHES], seen[MOST_LAUNCHES][RIG_MAX_RANKS][RIG_MAX_RANKS];
 };
 
 /* ---- the software switch's own functions ---- */
 
 static void (*hold)(uint64_t);
-static int (*take_turns)(unsigned, void (*)(void *), void *, uint64_t *);
+static int (*take_turns)(unsigned, int (*)(void *), void *, uint64_t *);
 static unsigned (*last_steps)(unsigned, struct soft_step *, unsigned);
 
 static void find_functions(const struct driver *driver)
@@ -137,7 +141,45 @@ static void arguments(struct schedule *s, int i, int r, struct kargs *args_out)
     *args_out = args;
 }
 
+/* ---- reports ---- */
+
+static int wrong(const struct schedule *s, int i, int r, const char *what, uint64_t value)
+{
+    static const char *const kinds[] = {"", ", a rank missing", ", a rank different", ", aborted"};
+    printf("WRONG ");
+    case_print(&s->step[i].c, stdout);
+    printf("%s: launch %d, rank %d: %s (%llu)\n", kinds[s->kind], i, r, what,
+           (unsigned long long)value);
+    return 1;
+}
+
+static void print_steps(const struct schedule *s)
+{
+    for (int r = 0; r < s->rig->ranks; r++) {
+        struct soft_step steps[STEPS_SHOWN];
+        unsigned count = last_steps((unsigned)s->rig->rank[r].device, steps, STEPS_SHOWN);
+        const volatile struct error_record *error = rig_error(s->rig, r);
+        printf("  rank %d", r);
+        if (error->code)
+            printf(", error %u in launch %llu waiting for rank %u at phase %u", error->code,
+                   (unsigned long long)error->sequence - 1, error->peer, error->epoch);
+        printf("; its last steps:\n");
+        for (unsigned i = 0; i < count; i++) {
+            printf("    %8llu block %u warp %u ", (unsigned long long)steps[i].number,
+                   steps[i].block, steps[i].warp);
+            if (steps[i].times > 1) printf("%u times ", steps[i].times);
+            text_print_line(kernel_rows[s->id].multicast, steps[i].line);
+            printf("\n");
+        }
+    }
+}
+
 /* ---- before ---- */
+
+static CUdeviceptr mark_of(const struct schedule *s, int r)
+{
+    return s->rig->rank[r].window + RIG_HEAP + RIG_AREA - GUARD;
+}
 
 static void *allocate(size_t bytes)
 {
@@ -183,6 +225,8 @@ static void begin(struct schedule *s)
         step->expected = allocate(step->bytes);
         ref_all_reduce_twoshot_peer(&call, step->expected);
     }
+    for (int r = 0; r < s->rig->ranks; r++)
+        must(rig_write(s->rig, r, mark_of(s, r), &(uint32_t){0}, 4), "write");
     if (s->kind == ABORTED) *(volatile uint32_t *)(s->rig->page + PAGE_ABORT) = 1;
 }
 
@@ -193,6 +237,18 @@ static int takes_part(const struct schedule *s, int r)
     return (s->kind != MISSING && s->kind != ABORTED) || r != s->chosen;
 }
 
+static void mark(struct schedule *s, int i, int r)
+{
+    s->mark[i] = (uint32_t)i + 1;
+    must(rig_write_later(s->rig, r, mark_of(s, r), &s->mark[i], sizeof s->mark[i]), "write");
+}
+
+static void look_at_marks(struct schedule *s, int i, int r)
+{
+    for (int other = 0; other < s->rig->ranks; other++)
+        must(rig_read_later(s->rig, r, &s->seen[i][r][other], mark_of(s, other), 4), "read");
+}
+
 static void launch(struct schedule *s, int i, int r)
 {
     const struct step *step = &s->step[i];
@@ -200,7 +256,9 @@ static void launch(struct schedule *s, int i, int r)
     int blocks = is_barrier(s) ? 1 : 1 + (int)draw(s, 3);
     int threads = is_barrier(s) ? 32 : 32 * (1 + (int)draw(s, 3));
     arguments(s, i, r, &args);
+    if (is_barrier(s)) mark(s, i, r);
     must(rig_launch(s->rig, r, s->id, blocks, threads, &args), "launch");
+    if (is_barrier(s)) look_at_marks(s, i, r);
     must(rig_read_later(s->rig, r, step->part[r].after, step->part[r].at - GUARD,
                         step->bytes + 2 * GUARD),
          "read");
@@ -224,15 +282,16 @@ static int is_record_whole(const struct schedule *s, int r)
            error->theirs == s->hash + (r != s->chosen);
 }
 
-static void look_at_records(void *context)
+static int look_at_records(void *context)
 {
     struct schedule *s = context;
     for (int r = 0; r < s->rig->ranks; r++)
         if (rig_error(s->rig, r)->code && s->kind != ALL_WELL && !is_record_whole(s, r))
             s->late_record = r + 1;
+    return --s->turns_left > 0;
 }
 
-static int run(struct schedule *s)
+static void run(struct schedule *s)
 {
     unsigned streams = 0;
     uint64_t turns;
@@ -243,22 +302,14 @@ static int run(struct schedule *s)
         for (int i = 0; i < s->launches; i++)
             launch(s, i, r);
     }
-    if (take_turns(streams, look_at_records, s, &turns)) return 0;
-    printf("WRONG a stream did not come to its end\n");
-    exit(1);
+    s->turns_left = MOST_TURNS;
+    if (take_turns(streams, look_at_records, s, &turns)) return;
+    wrong(s, 0, 0, "a stream does not come to its end, turns", turns);
+    print_steps(s);
+    exit(1); /* its kernels go on */
 }
 
 /* ---- after ---- */
-
-static int wrong(const struct schedule *s, int i, int r, const char *what, uint64_t value)
-{
-    static const char *const kinds[] = {"", ", a rank missing", ", a rank different", ", aborted"};
-    printf("WRONG ");
-    case_print(&s->step[i].c, stdout);
-    printf("%s: launch %d, rank %d: %s (%llu)\n", kinds[s->kind], i, r, what,
-           (unsigned long long)value);
-    return 1;
-}
 
 static int check_data(const struct schedule *s, int i, int r)
 {
@@ -273,6 +324,15 @@ static int check_data(const struct schedule *s, int i, int r)
     return 0;
 }
 
+/* Whoever leaves a barrier must see what the others did before theirs. */
+static int check_marks(const struct schedule *s, int i, int r)
+{
+    for (int other = 0; is_barrier(s) && other < s->rig->ranks && s->kind == ALL_WELL; other++)
+        if (s->seen[i][r][other] < s->mark[i])
+            return wrong(s, i, r, "left a barrier before rank", (uint64_t)other);
+    return 0;
+}
+
 static int check_rank(const struct schedule *s, int r)
 {
     const volatile struct error_record *error = rig_error(s->rig, r);
@@ -280,29 +340,8 @@ static int check_rank(const struct schedule *s, int r)
     if (error->code != expected_code(s)) return wrong(s, 0, r, "error code", error->code);
     if (s->kind != ALL_WELL && !is_record_whole(s, r)) return wrong(s, 0, r, "record", r);
     for (int i = 0; i < s->launches; i++)
-        if (check_data(s, i, r)) return 1;
+        if (check_data(s, i, r) || check_marks(s, i, r)) return 1;
     return 0;
-}
-
-static void print_steps(const struct schedule *s)
-{
-    for (int r = 0; r < s->rig->ranks; r++) {
-        struct soft_step steps[STEPS_SHOWN];
-        unsigned count = last_steps((unsigned)s->rig->rank[r].device, steps, STEPS_SHOWN);
-        const volatile struct error_record *error = rig_error(s->rig, r);
-        printf("  rank %d", r);
-        if (error->code)
-            printf(", error %u in launch %llu waiting for rank %u at phase %u", error->code,
-                   (unsigned long long)error->sequence - 1, error->peer, error->epoch);
-        printf("; its last steps:\n");
-        for (unsigned i = 0; i < count; i++) {
-            printf("    %8llu block %u warp %u ", (unsigned long long)steps[i].number,
-                   steps[i].block, steps[i].warp);
-            if (steps[i].times > 1) printf("%u times ", steps[i].times);
-            text_print_line(kernel_rows[s->id].multicast, steps[i].line);
-            printf("\n");
-        }
-    }
 }
 
 static void end(struct schedule *s)
@@ -323,7 +362,8 @@ int check_schedule(struct rig *rig, enum kernel_id id, uint64_t seed)
     if (!hold) find_functions(rig->driver);
     draw_schedule(&s);
     begin(&s);
-    int faults = run(&s);
+    int faults = 0;
+    run(&s);
     for (int r = 0; r < rig->ranks && !faults; r++)
         faults += check_rank(&s, r);
     if (s.late_record && !faults)
