@@ -72,7 +72,7 @@ demo: lib
 RUN = CC='$(CC)' PTXAS='$(PTXAS)' PTXAS12='$(PTXAS12)' $(PY) tests/run.py --bin $(B)/bin
 
 test: lib programs
-	@$(RUN) unit soft checkptx check python
+	@$(RUN) unit soft checkptx mutate check python
 
 units: programs
 	@$(RUN) unit soft
@@ -81,6 +81,8 @@ check: format-check warnings lint lib programs
 	@$(RUN) unit check
 
 check-all: lib programs
+	$(B)/bin/checkptx --schedules 20000 --seed 1000001
+	$(PY) tests/mutate/run.py --checkptx $(B)/bin/checkptx
 	$(B)/bin/checkptx --all
 
 asan ubsan:

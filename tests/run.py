@@ -13,7 +13,7 @@ import xml.etree.ElementTree as xml
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-GROUPS = ("unit", "soft", "checkptx", "check", "python")
+GROUPS = ("unit", "soft", "checkptx", "mutate", "check", "python")
 LIMIT_S = 900
 
 
@@ -79,6 +79,11 @@ def run_group(count, group, bin_dir):
         run_pytest(count, bin_dir)
     elif group == "checkptx":
         run_program(count, "checkptx", [bin_dir / "checkptx"])
+        schedules = ["--schedules", "2000", "--seed", "1"]
+        run_program(count, "checkptx/schedules", [bin_dir / "checkptx", *schedules])
+    elif group == "mutate":
+        script = ROOT / "tests" / "mutate" / "run.py"
+        run_program(count, group, [sys.executable, script, "--checkptx", bin_dir / "checkptx"])
     elif group == "check":
         for path in sorted((ROOT / "tests" / "check").glob("*.py")):
             run_program(count, f"check/{path.stem}", [sys.executable, path])

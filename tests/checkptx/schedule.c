@@ -4,8 +4,10 @@
  * missing, different, or aborted. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../../csrc/soft/soft.h"
 #include "../ref/ref.h"
@@ -146,7 +148,7 @@ static void arguments(struct schedule *s, int i, int r, struct kargs *args_out)
 static int wrong(const struct schedule *s, int i, int r, const char *what, uint64_t value)
 {
     static const char *const kinds[] = {"", ", a rank missing", ", a rank different", ", aborted"};
-    printf("WRONG ");
+    printf("WRONG seed %llu, ", (unsigned long long)s->seed);
     case_print(&s->step[i].c, stdout);
     printf("%s: launch %d, rank %d: %s (%llu)\n", kinds[s->kind], i, r, what,
            (unsigned long long)value);
@@ -232,6 +234,19 @@ static void begin(struct schedule *s)
 
 /* ---- the run ---- */
 
+static uint64_t running; /* its seed, for: */
+
+/* The switch takes any address of the process for host memory: a kernel that takes a wrong one from
+ * stale memory ends the process. */
+static void report_wild_address(int signal_number)
+{
+    char text[128];
+    int length = snprintf(text, sizeof text, "WRONG seed %llu: a kernel used a wild address (%d)\n",
+                          (unsigned long long)running, signal_number);
+    if (write(STDOUT_FILENO, text, (size_t)length) != length) _exit(2);
+    _exit(1);
+}
+
 static int takes_part(const struct schedule *s, int r)
 {
     return (s->kind != MISSING && s->kind != ABORTED) || r != s->chosen;
@@ -303,6 +318,9 @@ static void run(struct schedule *s)
             launch(s, i, r);
     }
     s->turns_left = MOST_TURNS;
+    running = s->seed;
+    signal(SIGSEGV, report_wild_address);
+    signal(SIGBUS, report_wild_address);
     if (take_turns(streams, look_at_records, s, &turns)) return;
     wrong(s, 0, 0, "a stream does not come to its end, turns", turns);
     print_steps(s);
