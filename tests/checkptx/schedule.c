@@ -44,10 +44,11 @@ struct schedule {
     enum kernel_id id;
     uint64_t seed, random;
     enum kind kind;
-    int chosen, launches, late_record;
+    int chosen, launches, late_record, early_done;
     long turns_left;
     uint32_t hash;
     struct step step[MOST_LAUNCHES];
+    uint64_t done[RIG_MAX_RANKS]; /* what the host has been told */
     /* barriers: what each rank writes before launch i, and sees of the others behind it */
     uint32_t mark[MOST_LAUNCHES], seen[MOST_LAUNCHES][RIG_MAX_RANKS][RIG_MAX_RANKS];
 };
@@ -138,6 +139,7 @@ static void arguments(struct schedule *s, int i, int r, struct kargs *args_out)
     args.count = s->step[i].c.count;
     args.timeout_ns = s->kind == MISSING ? SHORT_TIMEOUT_NS : TIMEOUT_NS;
     args.sequence = (uint64_t)i + 1;
+    args.done = 1;
     args.hash = s->hash + (uint32_t)i + (s->kind == DIFFERENT && r == s->chosen);
     place_part(s, i, r, &args);
     *args_out = args;
@@ -217,14 +219,15 @@ static void begin(struct schedule *s)
     for (int i = 0; i < s->launches; i++)
         for (int r = 0; r < s->rig->ranks; r++)
             begin_part(s, i, r);
-    for (int i = 0; i < s->launches && !is_barrier(s); i++) {
+    for (int i = 0; i < s->launches; i++) {
         struct step *step = &s->step[i];
+        step->expected = allocate(step->bytes);
+        if (is_barrier(s)) continue;
         const void *inputs[RIG_MAX_RANKS];
         for (int r = 0; r < s->rig->ranks; r++)
             inputs[r] = step->part[r].input;
         struct ref_call call = {kernel_rows[s->id].op, kernel_rows[s->id].dtype, s->rig->ranks,
                                 step->c.count, inputs};
-        step->expected = allocate(step->bytes);
         ref_all_reduce_twoshot_peer(&call, step->expected);
     }
     for (int r = 0; r < s->rig->ranks; r++)
@@ -297,12 +300,28 @@ static int is_record_whole(const struct schedule *s, int r)
            error->theirs == s->hash + (r != s->chosen);
 }
 
+/* The host may read a result as soon as its collective's number is there; here a device address is
+ * a host address. */
+static void look_at_results(struct schedule *s, int r)
+{
+    const volatile unsigned char *word = s->rig->page + PAGE_DONE + PAGE_WORDS * r;
+    for (uint64_t done = *(const volatile uint64_t *)word; s->done[r] < done; s->done[r]++) {
+        const struct step *step = &s->step[s->done[r]];
+        const void *result = (const void *)(uintptr_t)step->part[r].at;
+        if (done > (uint64_t)s->launches || memcmp(result, step->expected, step->bytes) != 0)
+            s->early_done = r + 1;
+        if (done > (uint64_t)s->launches) return;
+    }
+}
+
 static int look_at_records(void *context)
 {
     struct schedule *s = context;
     for (int r = 0; r < s->rig->ranks; r++)
         if (rig_error(s->rig, r)->code && s->kind != ALL_WELL && !is_record_whole(s, r))
             s->late_record = r + 1;
+    for (int r = 0; r < s->rig->ranks && s->kind == ALL_WELL; r++)
+        look_at_results(s, r);
     return --s->turns_left > 0;
 }
 
@@ -386,6 +405,10 @@ int check_schedule(struct rig *rig, enum kernel_id id, uint64_t seed)
         faults += check_rank(&s, r);
     if (s.late_record && !faults)
         faults += wrong(&s, 0, s.late_record - 1, "a record seen before it was whole", 0);
+    if (s.early_done && !faults)
+        faults += wrong(&s, 0, s.early_done - 1, "told done before the result was there", 0);
+    for (int r = 0; r < rig->ranks && s.kind == ALL_WELL && !faults; r++)
+        if (s.done[r] != (uint64_t)s.launches) faults += wrong(&s, 0, r, "told done", s.done[r]);
     if (faults) print_steps(&s);
     end(&s);
     return faults;

@@ -223,6 +223,9 @@ BARRIER = [
     mutation("a launch after a failure goes on", "prologue.ptxh", "    @%failed bra LEAVE;\n"),
 ]
 
+OUT = "atom.acq_rel.gpu.global.inc.u32 %before, [%sig+SIGNALS_COUNT_OUT]"
+END = "atom.acq_rel.gpu.global.inc.u32 %before, [%sig+SIGNALS_COUNT_END]"
+
 BLOCKS = [
     mutation("no bar.sync after the copy in", "twoshot_begin.ptxh", "        bar.sync 0;\n"),
     mutation(
@@ -275,15 +278,20 @@ BLOCKS = [
         equivalent="a rank has nothing to order before its entry without a copy, and writes "
         "the same word again",
     ),
-    mutation("no bar.sync before counting out", "twoshot_end.ptxh", "        bar.sync 0;\n"),
     mutation(
-        "counted out without order", "twoshot_end.ptxh", "atom.acq_rel.gpu", "atom.relaxed.gpu"
+        "no bar.sync before counting out",
+        "twoshot_end.ptxh",
+        "        bar.sync 0;\n        setp.ne.u32 %last, 0, 0;\n",
+        "        setp.ne.u32 %last, 0, 0;\n",
     ),
     mutation(
-        "counted out without .acquire", "twoshot_end.ptxh", "atom.acq_rel.gpu", "atom.release.gpu"
+        "counted out without order", "twoshot_end.ptxh", OUT, OUT.replace("acq_rel", "relaxed")
     ),
     mutation(
-        "counted out without .release", "twoshot_end.ptxh", "atom.acq_rel.gpu", "atom.acquire.gpu"
+        "counted out without .acquire", "twoshot_end.ptxh", OUT, OUT.replace("acq_rel", "release")
+    ),
+    mutation(
+        "counted out without .release", "twoshot_end.ptxh", OUT, OUT.replace("acq_rel", "acquire")
     ),
     mutation(
         "count out does not reset",
@@ -332,7 +340,46 @@ BLOCKS = [
         "add.u32 %before, %epoch, 2;",
         "add.u32 %before, %epoch, 1;",
     ),
+    mutation(
+        "no bar.sync before copies out are counted",
+        "twoshot_end.ptxh",
+        "        bar.sync 0;\n        setp.ne.u32 %p, %thread, 0;\n        @%p bra LEAVE;\n",
+        "        setp.ne.u32 %p, %thread, 0;\n        @%p bra LEAVE;\n",
+    ),
+    mutation(
+        "copies out are counted without order",
+        "twoshot_end.ptxh",
+        END,
+        END.replace("acq_rel", "relaxed"),
+    ),
+    mutation(
+        "copies out are counted without .acquire",
+        "twoshot_end.ptxh",
+        END,
+        END.replace("acq_rel", "release"),
+    ),
+    mutation(
+        "copies out are counted without .release",
+        "twoshot_end.ptxh",
+        END,
+        END.replace("acq_rel", "acquire"),
+    ),
+    mutation(
+        "the host is told done without .release", "done.ptxh", "st.release.sys", "st.relaxed.sys"
+    ),
+    mutation(
+        "the host is told done by whichever block ends first",
+        "twoshot_end.ptxh",
+        "setp.ne.u32 %p, %before, %limit;",
+        "setp.ne.u32 %p, %before, 0;",
+    ),
+    mutation(
+        "the host is not told done",
+        "done.ptxh",
+        "    @%tell st.release.sys.global.u64 [%place+PAGE_DONE], %number;\n",
+    ),
 ]
+
 
 DATA = [
     mutation(
@@ -442,9 +489,10 @@ DATA = [
         "    st.relaxed.sys.global.ELEMENT_BITS [%address], %element;\n",
     ),
     mutation(
-        "copy: one vector forgotten",
+        "copy: a store without its predicate",
         "copy.ptxh",
-        "    @%r st.global.v4.b32 [%there], {%z0, %z1, %z2, %z3};\n",
+        "@%valid##k st.global.v4.b32",
+        "st.global.v4.b32",
     ),
     mutation(
         "copy: the last elements forgotten",
