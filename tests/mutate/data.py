@@ -1,0 +1,137 @@
+"""Faults in what is read, summed and written where."""
+
+from mutation import mutation
+
+MC = "all_reduce_twoshot_mc"
+PEER = "all_reduce_twoshot_peer"
+
+DATA = [
+    mutation(
+        "f32 through the switch: one piece for all",
+        "types.ptxh",
+        "multimem.ld_reduce.relaxed.sys.global.add.v4.f32 VEC(k), [address+piece];",
+        "multimem.ld_reduce.relaxed.sys.global.add.v4.f32 VEC(k), [address];",
+        kernels=MC,
+    ),
+    mutation(
+        "i32 through the switch: max for add",
+        "types.ptxh",
+        "multimem.ld_reduce.relaxed.sys.global.add.u32 %v##k##z",
+        "multimem.ld_reduce.relaxed.sys.global.max.u32 %v##k##z",
+        kernels=MC,
+    ),
+    mutation(
+        "i64 through the switch: the low half twice",
+        "types.ptxh",
+        "add.u64 %high, [%at+8];",
+        "add.u64 %high, [%at];",
+        kernels=MC,
+    ),
+    mutation(
+        "bf16 words packed the wrong way round",
+        "types.ptxh",
+        "cvt.rn.bf16x2.f32 word, high, low;",
+        "cvt.rn.bf16x2.f32 word, low, high;",
+    ),
+    mutation(
+        "an average of floats unscaled",
+        "types.ptxh",
+        "#define FINISH_ONE(sum) ONE_SCALE(sum)",
+        "#define FINISH_ONE(sum)",
+    ),
+    mutation(
+        "no store through the switch",
+        "all_reduce_twoshot_mc.ptx",
+        "@%valid##k multimem.st.relaxed.sys.global.v4.f32 [%address+bytes], VEC(k);",
+        "",
+        kernels=MC,
+    ),
+    mutation(
+        "a store through the switch without its predicate",
+        "all_reduce_twoshot_mc.ptx",
+        "@%valid##k multimem.st",
+        "multimem.st",
+        kernels=MC,
+    ),
+    mutation(
+        "a store into one's own window alone",
+        "all_reduce_twoshot_mc.ptx",
+        "@%valid##k multimem.st.relaxed.sys.global.v4.f32 [%address+bytes], VEC(k);",
+        "{ .reg .b64 %own; sub.s64 %own, %address, %multicast; add.s64 %own, %own, %window; "
+        "@%valid##k st.relaxed.sys.global.v4.b32 [%own+bytes], VEC(k); }",
+        kernels=MC,
+    ),
+    mutation(
+        "a vector too many is valid",
+        "all_reduce_twoshot_mc.ptx",
+        "setp.gt.s32 %valid##k, %left, vectors;",
+        "setp.ge.s32 %valid##k, %left, vectors;",
+        kernels=MC,
+    ),
+    mutation(
+        "chunks apart go through the switch",
+        "all_reduce_twoshot_mc.ptx",
+        "        @%apart bra OVER_PEERS;\n",
+        "",
+        kernels=MC,
+    ),
+    mutation(
+        "warps take the same tiles",
+        "all_reduce_twoshot_mc.ptx",
+        "mad.lo.u32 %index, %cta, %step, %warp;",
+        "mul.lo.u32 %index, %cta, %step;",
+        kernels=MC,
+    ),
+    mutation(
+        "peers: a store leaves out the last rank",
+        "twoshot_peer.ptxh",
+        "    setp.lt.u32 %p, %r, %ranks;\n    @%p bra STORE;",
+        "    add.u32 %left, %r, 1;\n    setp.lt.u32 %p, %left, %ranks;\n    @%p bra STORE;",
+        kernels=PEER,
+    ),
+    mutation(
+        "peers: the second load counted twice",
+        "twoshot_peer.ptxh",
+        "    mov.b32 %r, 1;\nLOAD:",
+        "    mov.b32 %r, 0;\nLOAD:",
+        kernels=PEER,
+    ),
+    mutation(
+        "peers: a load without its predicate",
+        "twoshot_peer.ptxh",
+        "@%valid##k ld.relaxed",
+        "ld.relaxed",
+        kernels=PEER,
+        equivalent="what is loaded beyond the chunk is not stored; it lies in the window",
+    ),
+    mutation(
+        "edges: the gap is forgotten", "twoshot_edge.ptxh", "    @%p add.u64 %at, %at, %edge_gap;\n"
+    ),
+    mutation(
+        "edges: no store",
+        "twoshot_edge.ptxh",
+        "    st.relaxed.sys.global.ELEMENT_BITS [%address], %element;\n",
+    ),
+    mutation(
+        "copy: a store without its predicate",
+        "copy.ptxh",
+        "@%valid##k st.global.v4.b32",
+        "st.global.v4.b32",
+    ),
+    mutation(
+        "copy: the last elements forgotten",
+        "copy.ptxh",
+        "    shl.b64 %vectors, %vectors, VECTOR_LOG2;\n",
+        "    mov.b64 %index, %count;\n",
+    ),
+    mutation(
+        "every rank does the edges", "twoshot_begin.ptxh", "        @%p mov.b64 %edge_end, 0;\n"
+    ),
+    mutation(
+        "a share begins one vector late",
+        "twoshot_begin.ptxh",
+        "        cvt.u32.u64 %vector, %tail;\n",
+        "        cvt.u32.u64 %vector, %tail;\n        setp.ne.u32 %p, %vector, 0;\n"
+        "        @%p add.u32 %vector, %vector, 1;\n",
+    ),
+]
