@@ -54,7 +54,13 @@ uint64_t turns_seed(const struct device *device)
     return mix((seed + 0x9e3779b97f4a7c15u * number) ^ (uint64_t)device->ordinal << 56);
 }
 
-const uint64_t *turns_clock(void) { return state.holding ? &state.clock : NULL; }
+const uint64_t *turns_clock(void)
+{
+    pthread_mutex_lock(&state.lock);
+    int holding = state.holding;
+    pthread_mutex_unlock(&state.lock);
+    return holding ? &state.clock : NULL;
+}
 
 /* ---- the workers' side ---- */
 
