@@ -253,17 +253,22 @@ static void tell_failure(struct exchange *ex, enum smfar_status status)
     FAIL(status, "%s", text);
 }
 
-/* Collective: all[r] is rank r's block, all_fds[r] its descriptor (or NULL when none travel). */
+/* Collective: all[r] is rank r's block, all_fds[r] its descriptor (or NULL when none travel). After
+ * a failure the other ranks' messages are still taken, so that the next exchange is in step. */
 static enum smfar_status collect_at_first(struct exchange *ex, size_t bytes, char *all,
                                           int *all_fds, int64_t deadline)
 {
+    enum smfar_status first = SMFAR_OK;
+    char text[512];
     for (int r = 1; r < ex->ranks; r++) {
         char *block = all ? all + bytes * (size_t)r : NULL;
         int *fd = all_fds ? all_fds + r : NULL;
         enum smfar_status status = receive_message(ex, r, block, bytes, fd, fd ? 1 : 0, deadline);
-        if (status != SMFAR_OK) return status;
+        if (status == SMFAR_OK || first != SMFAR_OK) continue;
+        first = status;
+        snprintf(text, sizeof(text), "%s", smfar_last_error());
     }
-    return SMFAR_OK;
+    return first == SMFAR_OK ? SMFAR_OK : FAIL(first, "%s", text);
 }
 
 enum smfar_status exchange_all_gather(struct exchange *ex, const void *mine, size_t bytes,

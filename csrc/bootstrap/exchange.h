@@ -34,10 +34,12 @@ enum smfar_status exchange_agree(struct exchange *exchange, enum smfar_status st
                                  const char *step);
 
 /* Collective. fds_out[r] becomes a descriptor of what rank r's fd is; fds_out[mine] stays -1. All
- * are this rank's to close. */
+ * are this rank's to close. A rank alone can fail, for want of free descriptors (fds_out is then
+ * all -1): exchange_agree must follow, on every rank and whatever came out. */
 enum smfar_status exchange_descriptors(struct exchange *exchange, int fd, int *fds_out);
 
-/* Collective. Every rank but 0 receives a descriptor of what rank 0's fd is; rank 0 gets -1. */
+/* Collective. Every rank but 0 receives a descriptor of what rank 0's fd is; rank 0 gets -1.
+ * exchange_agree must follow here, too. */
 enum smfar_status exchange_descriptor(struct exchange *exchange, int fd, int *fd_out);
 
 /* Waits at most timeout_ms for a connection to end. Returns the rank whose connection to rank 0 has

@@ -48,8 +48,8 @@ enum smfar_status page_create(struct driver *driver, struct exchange *exchange,
     enum smfar_status status = SMFAR_OK;
     if (exchange_rank(exchange) == 0) status = create_file(page_bytes(), &mine);
     TRY(exchange_agree(exchange, status, "creating the host page"));
-    TRY(exchange_descriptor(exchange, mine, &received));
-    status = map_file(&page, mine >= 0 ? mine : received, page_bytes());
+    status = exchange_descriptor(exchange, mine, &received);
+    if (status == SMFAR_OK) status = map_file(&page, mine >= 0 ? mine : received, page_bytes());
     TRY(exchange_agree(exchange, status, "sharing the host page"));
     close(mine >= 0 ? mine : received);
     *page_out = page;

@@ -197,9 +197,12 @@ static enum smfar_status make_handle(struct driver *driver, struct exchange *exc
     if (exchange_rank(exchange) == 0)
         status = create_handle(driver, exchange_ranks(exchange), bytes, handle, &fd);
     status = exchange_agree(exchange, status, "creating the multicast object");
-    if (status == SMFAR_OK) status = exchange_descriptor(exchange, fd, &received);
+    if (status != SMFAR_OK) {
+        if (fd >= 0) close(fd);
+        return status;
+    }
+    status = exchange_descriptor(exchange, fd, &received);
     if (fd >= 0) close(fd);
-    if (status != SMFAR_OK) return status;
     if (received >= 0) {
         status = vmm_import(driver, received, handle);
         close(received);

@@ -39,7 +39,6 @@ static enum smfar_status map_peers(struct window *window, struct exchange *excha
 {
     int fds[SMFAR_MAX_RANKS];
     enum smfar_status status = exchange_descriptors(exchange, fd, fds);
-    if (status != SMFAR_OK) return status;
     for (int r = 0; r < window->ranks; r++) {
         if (fds[r] < 0) continue;
         if (status == SMFAR_OK) status = map_peer(window, r, fds[r]);

@@ -103,6 +103,21 @@ static unsigned char *view_base(struct multicast *multicast, const struct bind *
     return view ? view->base : NULL;
 }
 
+CUresult multicast_open_copies(struct multicast *multicast, uint64_t begin, uint64_t end)
+{
+    struct shared *shared = multicast->shared;
+    CUresult result = CUDA_SUCCESS;
+    if (shared_lock(shared) != 0) return CUDA_ERROR_SYSTEM_NOT_READY;
+    for (unsigned i = 0; i < shared->bind_end; i++) {
+        const struct bind *bind = &shared->binds[i];
+        if (!atomic_load(&bind->live) || bind->offset >= end || bind->offset + bind->size <= begin)
+            continue;
+        if (!view_base(multicast, bind)) result = CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    shared_unlock(shared);
+    return result;
+}
+
 /* Fills the piece that begins at piece->begin: how far it goes, and its copies. */
 static void fill_piece(struct multicast *multicast, struct piece *piece, uint64_t end)
 {

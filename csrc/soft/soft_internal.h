@@ -230,6 +230,10 @@ struct piece {
     unsigned char *copy[PTX_MAX_COPIES];
     uint64_t place[PTX_MAX_COPIES]; /* of each copy, as ptx_range counts them */
 };
+/* Opens the copies bound in [begin, end) of the object: what cannot be opened is an error now, and
+ * not a kernel's fault later. Call with the memory lock held. */
+CUresult multicast_open_copies(struct multicast *multicast, uint64_t begin, uint64_t end);
+
 /* Calls visit for every piece of [begin, end), in order, and returns the generation of the binds
  * it saw. Call with the memory lock held. */
 unsigned multicast_pieces(struct multicast *multicast, uint64_t begin, uint64_t end,

@@ -285,6 +285,9 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *acc
         for (size_t i = 0; i < count; i++)
             mapping->access[access[i].location.id] = access[i].flags;
         if (protect_pages(mapping) != 0) result = CUDA_ERROR_OPERATING_SYSTEM;
+        if (result == CUDA_SUCCESS && mapping->allocation->multicast)
+            result = multicast_open_copies(mapping->allocation->multicast, mapping->offset,
+                                           mapping->offset + mapping->end - mapping->begin);
     }
     table_rebuild(NULL);
     memory_unlock();
