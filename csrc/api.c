@@ -12,8 +12,11 @@
 static enum smfar_status enter(struct smfar_comm *comm)
 {
     if (!comm) return FAIL(SMFAR_ERR_ARGUMENT, "the communicator is NULL");
+    /* before the lock, which a thread of the parent may have held at the fork */
+    enum smfar_status status = comm_check_process(comm);
+    if (status != SMFAR_OK) return status;
     pthread_mutex_lock(&comm->lock);
-    enum smfar_status status = comm_check(comm);
+    status = comm_check(comm);
     if (status == SMFAR_OK) status = comm_enter(comm);
     if (status != SMFAR_OK) pthread_mutex_unlock(&comm->lock);
     return status;
@@ -130,7 +133,7 @@ uint64_t smfar_comm_sequence(const smfar_comm *comm) { return atomic_load(&comm-
 
 void smfar_comm_set_timeout(smfar_comm *comm, int64_t timeout_ms)
 {
-    if (timeout_ms > 0) atomic_store(&comm->timeout_ms, timeout_ms);
+    if (timeout_ms > 0) comm_set_timeout(comm, timeout_ms);
 }
 
 enum smfar_status smfar_comm_error(smfar_comm *comm)
@@ -141,19 +144,36 @@ enum smfar_status smfar_comm_error(smfar_comm *comm)
 void smfar_comm_abort(smfar_comm *comm, const char *reason)
 {
     char text[PAGE_TEXT];
-    if (!comm) return;
+    if (!comm || comm_check_process(comm) != SMFAR_OK) return; /* the group is the parent's */
     snprintf(text, sizeof(text), "rank %d aborted the group: %s", comm->rank,
              reason ? reason : "no reason given");
     failure_publish(comm, SMFAR_ERR_ABORTED, 0, text);
 }
 
+static enum smfar_status check_sequence(struct smfar_comm *comm, uint64_t sequence)
+{
+    if (!comm) return FAIL(SMFAR_ERR_ARGUMENT, "the communicator is NULL");
+    if (sequence > atomic_load(&comm->sequence))
+        return FAIL(SMFAR_ERR_ARGUMENT, "collective number %llu has not been called here",
+                    (unsigned long long)sequence);
+    return SMFAR_OK;
+}
+
 enum smfar_status smfar_comm_query(smfar_comm *comm, uint64_t sequence)
 {
-    return work_query(comm, sequence);
+    enum smfar_status status = check_sequence(comm, sequence);
+    return status == SMFAR_OK ? work_query(comm, sequence) : status;
+}
+
+int smfar_comm_released(smfar_comm *comm, uint64_t sequence)
+{
+    return comm && work_released(comm, sequence);
 }
 
 enum smfar_status smfar_comm_wait(smfar_comm *comm, uint64_t sequence, int64_t timeout_ms)
 {
+    enum smfar_status status = check_sequence(comm, sequence);
+    if (status != SMFAR_OK) return status;
     return work_wait(comm, sequence,
                      timeout_ms < 0 ? atomic_load(&comm->timeout_ms) + 5000 : timeout_ms);
 }
@@ -175,6 +195,17 @@ fail:
 
 /* ---- the window ---- */
 
+/* Collective. Ranks that are no longer in step here cannot agree on offsets again. */
+static enum smfar_status share(struct smfar_comm *comm, const void *mine, size_t bytes, void *all)
+{
+    char text[PAGE_TEXT];
+    enum smfar_status status = exchange_all_gather(comm->exchange, mine, bytes, all);
+    if (status == SMFAR_OK) return SMFAR_OK;
+    snprintf(text, sizeof(text), "window_alloc: %s", smfar_last_error());
+    failure_publish(comm, status, 0, text);
+    return FAIL(status, "%s", text);
+}
+
 /* Collective: ranges that every rank has freed become free. All ranks hold the same ranges. */
 static enum smfar_status collect_freed(struct smfar_comm *comm)
 {
@@ -183,15 +214,19 @@ static enum smfar_status collect_freed(struct smfar_comm *comm)
     uint8_t *marks = calloc(count + 1, (size_t)comm->ranks + 1);
     if (!marks) return FAIL(SMFAR_ERR_MEMORY, "no memory for the window's range table");
     uint8_t *all = marks + count;
+    pthread_mutex_lock(&comm->heap_lock);
     for (size_t i = 0; i < count; i++)
         marks[i] = (uint8_t)heap->ranges[i].freed;
-    enum smfar_status status = exchange_all_gather(comm->exchange, marks, count, all);
+    pthread_mutex_unlock(&comm->heap_lock);
+    enum smfar_status status = share(comm, marks, count, all);
+    pthread_mutex_lock(&comm->heap_lock);
     for (size_t i = count; status == SMFAR_OK && i-- > 0;) {
         int freed = 1;
         for (int r = 0; r < comm->ranks; r++)
             freed &= all[(size_t)r * count + i];
         if (freed) heap_give(heap, heap->ranges[i].offset);
     }
+    pthread_mutex_unlock(&comm->heap_lock);
     free(marks);
     return status;
 }
@@ -199,7 +234,7 @@ static enum smfar_status collect_freed(struct smfar_comm *comm)
 static enum smfar_status check_same_bytes(struct smfar_comm *comm, size_t bytes)
 {
     uint64_t mine = bytes, all[SMFAR_MAX_RANKS];
-    enum smfar_status status = exchange_all_gather(comm->exchange, &mine, sizeof(mine), all);
+    enum smfar_status status = share(comm, &mine, sizeof(mine), all);
     for (int r = 0; status == SMFAR_OK && r < comm->ranks; r++)
         if (all[r] != all[0])
             return FAIL(SMFAR_ERR_MISMATCH,
@@ -216,7 +251,9 @@ enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes, void **ptr_
     if (status != SMFAR_OK) return status;
     status = check_same_bytes(comm, bytes);
     if (status == SMFAR_OK) status = collect_freed(comm);
+    pthread_mutex_lock(&comm->heap_lock);
     if (status == SMFAR_OK) status = heap_take(&comm->window->heap, bytes, &offset);
+    pthread_mutex_unlock(&comm->heap_lock);
     if (status == SMFAR_OK) *ptr_out = (void *)(uintptr_t)(comm->window->peer[comm->rank] + offset);
     leave(comm);
     return status;
@@ -225,11 +262,12 @@ enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes, void **ptr_
 void smfar_window_free(smfar_comm *comm, void *ptr)
 {
     size_t offset = 0;
-    if (!comm || !ptr) return;
-    pthread_mutex_lock(&comm->lock);
+    if (!comm || !ptr || comm_check_process(comm) != SMFAR_OK) return;
+    /* not comm->lock: an allocation holds that while it waits for the other ranks */
+    pthread_mutex_lock(&comm->heap_lock);
     if (window_offset(comm->window, ptr, 0, &offset))
         heap_find(&comm->window->heap, offset)->freed = 1;
-    pthread_mutex_unlock(&comm->lock);
+    pthread_mutex_unlock(&comm->heap_lock);
 }
 
 /* ---- reports ---- */

@@ -120,7 +120,8 @@ SMFAR_EXPORT enum smfar_status smfar_comm_create(const struct smfar_config *conf
                                                  int ranks, smfar_comm **comm_out);
 
 /* Ends the communicator. Blocks until its own work has ended, at most the timeout (2 s after a
- * failure). Not collective: a rank may leave once its work is done. NULL is allowed. Memory
+ * failure). Not collective: a rank may leave once its work is done; a rank that calls a further
+ * collective gets SMFAR_ERR_PEER at once. NULL is allowed. Memory
  * allocated in the window must no longer be used. */
 SMFAR_EXPORT void smfar_comm_destroy(smfar_comm *comm);
 
@@ -151,6 +152,10 @@ SMFAR_EXPORT uint64_t smfar_comm_sequence(const smfar_comm *comm);
 /* Has collective number `sequence` ended? SMFAR_OK, SMFAR_PENDING, or the failure. No driver
  * call. */
 SMFAR_EXPORT enum smfar_status smfar_comm_query(smfar_comm *comm, uint64_t sequence);
+
+/* 1 once collective number `sequence` has left its stream, with success or without: until then its
+ * buffers may still be read and written, even if it has failed. */
+SMFAR_EXPORT int smfar_comm_released(smfar_comm *comm, uint64_t sequence);
 
 /* Blocks the host until collective number `sequence` has ended, for at most timeout_ms (negative:
  * the communicator's own). A time-out here leaves the communicator usable. */

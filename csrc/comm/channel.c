@@ -57,15 +57,40 @@ fail:
     return status;
 }
 
+/* The others have begun, or will: without this rank they would wait for the deadline. */
+static enum smfar_status give_up(const struct call *call, enum smfar_status status)
+{
+    char text[PAGE_TEXT];
+    snprintf(text, sizeof(text), "rank %d could not enqueue %s: %s", call->comm->rank,
+             name_collective(call->collective), smfar_last_error());
+    failure_publish(call->comm, status, call->sequence, text);
+    return FAIL(status, "%s", text);
+}
+
+/* Begins the collective unless a rank has left. Announcing first and looking second is one half of
+ * an agreement with smfar_comm_destroy, which says that it leaves and then waits for whatever was
+ * begun: so no kernel writes to a multicast address from which a rank's memory has been unbound. */
+static enum smfar_status join_others(const struct call *call)
+{
+    struct smfar_comm *comm = call->comm;
+    struct page_words *words = comm->page.host->words;
+    atomic_store(&words[comm->rank].begun, call->sequence);
+    enum smfar_status status = failure_check_left(comm, call->sequence);
+    if (status != SMFAR_OK) atomic_store(&words[comm->rank].begun, call->sequence - 1);
+    return status;
+}
+
 enum smfar_status channel_begin(struct call *call)
 {
     struct smfar_comm *comm = call->comm;
     if (!call->stream) call->stream = comm->stream;
-    enum smfar_status status = order_streams(call);
-    if (status != SMFAR_OK) return status;
     call->sequence = atomic_load(&comm->sequence) + 1;
     call->hash = hash_call(call);
+    enum smfar_status status = order_streams(call);
+    if (status != SMFAR_OK) return give_up(call, status);
     announce(call);
+    status = join_others(call);
+    if (status != SMFAR_OK) return status;
     atomic_store(&comm->sequence, call->sequence);
     return SMFAR_OK;
 }
@@ -121,15 +146,9 @@ fail:
 
 enum smfar_status channel_end(struct call *call, enum smfar_status status)
 {
-    char text[PAGE_TEXT];
     call->comm->last_stream = call->stream;
     if (status == SMFAR_OK && !call->done_by_kernel) status = mark_done(call);
-    if (status == SMFAR_OK) return SMFAR_OK;
-    /* the others have begun, or will: without this rank they would wait for the deadline */
-    snprintf(text, sizeof(text), "rank %d could not enqueue %s: %s", call->comm->rank,
-             name_collective(call->collective), smfar_last_error());
-    failure_publish(call->comm, status, call->sequence, text);
-    return FAIL(status, "%s", text);
+    return status == SMFAR_OK ? SMFAR_OK : give_up(call, status);
 }
 
 struct smfar_path *channel_path(struct smfar_comm *comm, enum collective collective,

@@ -10,8 +10,10 @@
 #include "watchdog.h"
 #include "work.h"
 
+static const int64_t MOST_TIMEOUT_MS = 1000000000000;
+
 /* How long destroy waits for work of a group that has failed. */
-enum { DRAIN_AFTER_FAILURE_MS = 2000 };
+enum { DRAIN_AFTER_FAILURE_MS = 2000, AWAIT_OTHERS_MS = 1000 };
 
 enum smfar_status comm_enter(struct smfar_comm *comm)
 {
@@ -30,14 +32,25 @@ void comm_leave(struct smfar_comm *comm)
     CU_WARN(cuCtxPopCurrent, &context);
 }
 
-enum smfar_status comm_check(struct smfar_comm *comm)
+enum smfar_status comm_check_process(const struct smfar_comm *comm)
 {
     if (comm->owner_pid != (int)getpid())
         return FAIL(SMFAR_ERR_UNSUPPORTED,
                     "this communicator belongs to process %d; a forked child cannot use it: start "
                     "workers with spawn, or create groups after the fork",
                     comm->owner_pid);
-    return failure_check(comm);
+    return SMFAR_OK;
+}
+
+enum smfar_status comm_check(struct smfar_comm *comm)
+{
+    enum smfar_status status = comm_check_process(comm);
+    return status == SMFAR_OK ? failure_check(comm) : status;
+}
+
+void comm_set_timeout(struct smfar_comm *comm, int64_t timeout_ms)
+{
+    atomic_store(&comm->timeout_ms, timeout_ms < MOST_TIMEOUT_MS ? timeout_ms : MOST_TIMEOUT_MS);
 }
 
 enum smfar_status smfar_comm_create(const struct smfar_config *config,
@@ -58,6 +71,7 @@ enum smfar_status smfar_comm_create(const struct smfar_config *config,
     comm->ranks = ranks;
     comm->owner_pid = (int)getpid();
     pthread_mutex_init(&comm->lock, NULL);
+    pthread_mutex_init(&comm->heap_lock, NULL);
     log_set_rank(rank);
     enum smfar_status status = setup_run(comm, config, store);
     if (status != SMFAR_OK) {
@@ -68,19 +82,13 @@ enum smfar_status smfar_comm_create(const struct smfar_config *config,
     return SMFAR_OK;
 }
 
-/* After a failure kernels leave without marking their collective done: asks the stream. */
 static int stream_ended(struct smfar_comm *comm)
 {
-    struct driver *driver = comm->driver;
-    if (comm_enter(comm) != SMFAR_OK) return 0;
-    CUresult result = CUDA_ERROR_NOT_READY;
-    for (int waited = 0; result == CUDA_ERROR_NOT_READY && waited < DRAIN_AFTER_FAILURE_MS;
-         waited++) {
-        result = driver->cuStreamQuery(comm->last_stream);
-        if (result == CUDA_ERROR_NOT_READY) usleep(1000);
+    for (int waited = 0; waited < DRAIN_AFTER_FAILURE_MS; waited++) {
+        if (work_released(comm, atomic_load(&comm->sequence))) return 1;
+        usleep(1000);
     }
-    comm_leave(comm);
-    return result == CUDA_SUCCESS;
+    return 0;
 }
 
 /* Waits for this rank's own work. Returns 0 when it has not ended: its memory must then stay. */
@@ -91,6 +99,19 @@ static int drain(struct smfar_comm *comm)
     if (failure_check(comm) == SMFAR_OK) work_wait(comm, sequence, atomic_load(&comm->timeout_ms));
     if (failure_check(comm) != SMFAR_OK) return stream_ended(comm);
     return atomic_load(&comm->page.host->words[comm->rank].done) >= sequence;
+}
+
+/* The other half of channel.c's join_others: waits until every rank has ended what it had begun
+ * before it could see that this one leaves. Bounded, since a rank that died never ends it. */
+static void await_others(struct smfar_comm *comm)
+{
+    const struct page_words *words = comm->page.host->words;
+    for (int r = 0, waited = 0; r < comm->ranks && waited < AWAIT_OTHERS_MS;)
+        if (atomic_load(&words[r].left) ||
+            atomic_load(&words[r].done) >= atomic_load(&words[r].begun))
+            r++;
+        else
+            usleep(1000), waited++;
 }
 
 static void destroy_gpu_objects(struct smfar_comm *comm)
@@ -110,6 +131,7 @@ void smfar_comm_destroy(smfar_comm *comm)
     int drained = drain(comm);
     watchdog_stop(comm);
     if (comm->page.host) atomic_store(&comm->page.host->words[comm->rank].left, 1);
+    if (drained && comm->agreed.multicast) await_others(comm);
     if (!drained)
         log_warn("work of a failed group has not ended; its memory stays until the process ends");
     if (drained && comm->retained && comm_enter(comm) == SMFAR_OK) {
@@ -120,6 +142,7 @@ void smfar_comm_destroy(smfar_comm *comm)
     if (drained && comm->retained) comm->driver->cuDevicePrimaryCtxRelease(comm->device);
     driver_close(comm->driver);
     pthread_mutex_destroy(&comm->lock);
+    pthread_mutex_destroy(&comm->heap_lock);
     free(comm->plans);
     free(comm);
 }

@@ -50,7 +50,8 @@ struct smfar_comm {
     struct capability capability[SMFAR_MAX_RANKS];
     char multicast_reason[320]; /* why multicast is on or off */
 
-    pthread_mutex_t lock; /* one call at a time */
+    pthread_mutex_t lock;      /* one call at a time */
+    pthread_mutex_t heap_lock; /* held briefly, by whoever changes the window's heap */
     CUstream stream;
     CUevent order;        /* recorded behind the last collective */
     CUstream last_stream; /* where that was */
@@ -70,8 +71,14 @@ struct smfar_comm {
 enum smfar_status comm_enter(struct smfar_comm *comm);
 void comm_leave(struct smfar_comm *comm);
 
-/* Refuses a call in a forked child or after a failure. */
+/* Refuses a call in a forked child. */
+enum smfar_status comm_check_process(const struct smfar_comm *comm);
+
+/* The same, and after a failure. */
 enum smfar_status comm_check(struct smfar_comm *comm);
+
+/* Sets the deadline of waits, at most some thirty years: nanoseconds of it must fit a word. */
+void comm_set_timeout(struct smfar_comm *comm, int64_t timeout_ms);
 
 /* setup.c: everything between the first exchange and a usable communicator. */
 enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *config,

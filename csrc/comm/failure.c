@@ -104,3 +104,22 @@ enum smfar_status failure_check(struct smfar_comm *comm)
 {
     return failure_check_sequence(comm, UINT64_MAX);
 }
+
+enum smfar_status failure_check_left(struct smfar_comm *comm, uint64_t sequence)
+{
+    char text[PAGE_TEXT];
+    for (int r = 0; r < comm->ranks; r++) {
+        struct page_words *words = &comm->page.host->words[r];
+        /* a rank leaves once its own work is done: `done` is final */
+        if (!atomic_load(&words->left) || atomic_load(&words->done) >= sequence) continue;
+        snprintf(
+            text, sizeof(text),
+            "rank %d has left the group: it destroyed its communicator after collective number "
+            "%llu, and rank %d called number %llu",
+            r, (unsigned long long)atomic_load(&words->done), comm->rank,
+            (unsigned long long)sequence);
+        failure_publish(comm, SMFAR_ERR_PEER, sequence, text);
+        return FAIL(SMFAR_ERR_PEER, "%s", text);
+    }
+    return SMFAR_OK;
+}

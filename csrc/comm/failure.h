@@ -11,6 +11,10 @@ enum smfar_status failure_check(struct smfar_comm *comm);
 /* The same for one collective: those before the one that failed have succeeded. */
 enum smfar_status failure_check_sequence(struct smfar_comm *comm, uint64_t sequence);
 
+/* Fails the group when a rank has destroyed its communicator without collective number `sequence`,
+ * which this rank has begun: it will never come. */
+enum smfar_status failure_check_left(struct smfar_comm *comm, uint64_t sequence);
+
 /* Tells every rank; the first caller of the group wins. Releases every kernel that waits. */
 void failure_publish(struct smfar_comm *comm, enum smfar_status status, uint64_t sequence,
                      const char *text);

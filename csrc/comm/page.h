@@ -32,10 +32,11 @@ struct page_failure {
 };
 
 struct page_words {
-    _Atomic uint64_t done; /* number of the last collective that has ended; written by its last
-                            * kernel, or by the stream where it ends with a copy */
-    _Atomic uint32_t left; /* 1: the rank has destroyed its communicator in good order */
-    uint8_t pad[52];
+    _Atomic uint64_t done;  /* number of the last collective that has ended; written by its last
+                             * kernel, or by the stream where it ends with a copy */
+    _Atomic uint64_t begun; /* number of the last collective that the rank has begun to enqueue */
+    _Atomic uint32_t left;  /* 1: the rank has destroyed its communicator in good order */
+    uint8_t pad[44];
 };
 
 struct host_page {

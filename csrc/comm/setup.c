@@ -12,6 +12,7 @@
 enum {
     DEFAULT_TIMEOUT_MS = 600000,
     DEFAULT_WINDOW = 256 << 20,
+    MOST_BUDGET = 1 << 16, /* more than any GPU has multiprocessors */
     MOST_CHUNK = 64 << 20,
     LEAST_CHUNK = 64 << 10,
     BLOCK_THREADS = 1024
@@ -27,11 +28,10 @@ struct choice {
 static void choose(const struct smfar_config *config, struct choice *choice)
 {
     int64_t ceiling = env_number(ENV_NCCL_MAX_CTAS, 1, 0);
+    int64_t budget = config->sm_budget ? config->sm_budget : env_number(ENV_SM_BUDGET, 1, 0);
+    if (ceiling && (!budget || budget > ceiling)) budget = ceiling;
     choice->device = config->device;
-    choice->sm_budget =
-        config->sm_budget ? config->sm_budget : (int)env_number(ENV_SM_BUDGET, 1, 0);
-    if (ceiling && (!choice->sm_budget || choice->sm_budget > ceiling))
-        choice->sm_budget = (int)ceiling;
+    choice->sm_budget = budget < MOST_BUDGET ? (int)budget : MOST_BUDGET;
     choice->window_bytes = config->window_bytes
                                ? config->window_bytes
                                : (size_t)env_number(ENV_WINDOW_BYTES, 1 << 20, DEFAULT_WINDOW);
@@ -266,7 +266,8 @@ enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *
     choose(config, &choice);
     int64_t timeout = config->timeout_ms;
     if (!timeout) timeout = env_number(ENV_TIMEOUT_MS, 1, DEFAULT_TIMEOUT_MS);
-    atomic_store(&comm->timeout_ms, timeout);
+    comm_set_timeout(comm, timeout);
+    timeout = atomic_load(&comm->timeout_ms);
     TRY(exchange_create(store, comm->rank, comm->ranks, timeout, &comm->exchange));
     status = open_device(comm, config);
     if (status == SMFAR_OK) status = comm_enter(comm);

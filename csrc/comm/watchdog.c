@@ -27,7 +27,8 @@ static void *watch(void *argument)
     while (!atomic_load(&comm->stop)) {
         int lost = exchange_wait_lost(comm->exchange, PERIOD_MS);
         if (lost >= 0) report_lost(comm, lost);
-        failure_check(comm);
+        if (failure_check(comm) == SMFAR_OK)
+            failure_check_left(comm, atomic_load(&comm->page.host->words[comm->rank].begun));
     }
     return NULL;
 }

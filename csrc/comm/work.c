@@ -11,10 +11,29 @@
  * a few kilobytes ends within microseconds, then sleeping. */
 enum { YIELDS = 200, NAP_NS = 50000 };
 
-enum smfar_status work_query(struct smfar_comm *comm, uint64_t sequence)
+static int is_done(struct smfar_comm *comm, uint64_t sequence)
 {
     struct page_words *words = &comm->page.host->words[comm->rank];
-    int done = atomic_load_explicit(&words->done, memory_order_acquire) >= sequence;
+    return atomic_load_explicit(&words->done, memory_order_acquire) >= sequence;
+}
+
+int work_released(struct smfar_comm *comm, uint64_t sequence)
+{
+    if (is_done(comm, sequence)) return 1;
+    if (failure_check(comm) == SMFAR_OK) return 0;
+    CUresult result = CUDA_ERROR_NOT_READY;
+    pthread_mutex_lock(&comm->lock);
+    if (comm_enter(comm) == SMFAR_OK) {
+        result = comm->driver->cuStreamQuery(comm->last_stream);
+        comm_leave(comm);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return result == CUDA_SUCCESS;
+}
+
+enum smfar_status work_query(struct smfar_comm *comm, uint64_t sequence)
+{
+    int done = is_done(comm, sequence);
     enum smfar_status status = failure_check_sequence(comm, sequence);
     if (!done) return status == SMFAR_OK ? SMFAR_PENDING : status;
     if (status == SMFAR_OK) return SMFAR_OK;

@@ -3,6 +3,7 @@
  * leaves or aborts; refusals; and that everything is given back. */
 #define _GNU_SOURCE
 #include <math.h>
+#include <stdatomic.h>
 
 #include "../../csrc/driver/driver.h"
 #include "ranks.h"
@@ -186,6 +187,9 @@ static void refusals(struct ranks_thread *me)
               SMFAR_ERR_UNSUPPORTED);
     EXPECT_EQ(smfar_broadcast(data, data, 4, SMFAR_F32, me->ranks, comm, NULL), SMFAR_ERR_ARGUMENT);
     EXPECT_EQ(smfar_comm_sequence(comm), before);
+    EXPECT_EQ(smfar_comm_query(comm, before + 1), SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_comm_wait(comm, before + 1, 1), SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_comm_query(NULL, 0), SMFAR_ERR_ARGUMENT);
     check_sum(me, comm, data, 100); /* a refusal leaves the communicator as it was */
     smfar_comm_destroy(comm);
 }
@@ -241,6 +245,89 @@ static void late_rank(struct ranks_thread *me)
     smfar_comm_destroy(comm);
 }
 
+/* Rank 0 leaves while the others call once more, before or after: no waiting for the deadline, and
+ * nobody writes to the multicast address from which its memory has gone. */
+static void left_early(struct ranks_thread *me)
+{
+    smfar_comm *comm = join(me);
+    check_sum(me, comm, plain_tensor(me), 100);
+    if (me->rank != 0) {
+        float *data = plain_tensor(me);
+        enum smfar_status status =
+            smfar_all_reduce(data, data, 100, SMFAR_F32, SMFAR_SUM, comm, NULL);
+        if (status == SMFAR_OK) status = wait_last(comm);
+        EXPECT_EQ(status, SMFAR_ERR_PEER);
+        EXPECT_HAS(smfar_last_error(), "rank 0 has left the group");
+    }
+    smfar_comm_destroy(comm);
+}
+
+/* More blocks than can be resident would wait for each other for ever. */
+static void huge_budget(struct ranks_thread *me)
+{
+    struct smfar_config config = {
+        .driver = SMFAR_DRIVER_SOFT, .device = -1, .window_bytes = 64 << 20};
+    smfar_comm *comm = NULL;
+    char text[4096] = "";
+    must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &comm));
+    must(smfar_explain(comm, NULL, 10 << 20, SMFAR_F32, SMFAR_SUM, text, sizeof text));
+    EXPECT_HAS(text, " 8 blocks"); /* the virtual GPU has eight multiprocessors */
+    smfar_comm_destroy(comm);
+}
+
+struct allocation {
+    smfar_comm *comm;
+    _Atomic int ended;
+};
+
+static void *allocate(void *argument)
+{
+    struct allocation *allocation = argument;
+    void *range = NULL;
+    must(smfar_window_alloc(allocation->comm, 1000, &range));
+    atomic_store(&allocation->ended, 1);
+    return NULL;
+}
+
+/* Freeing does not wait for an allocation that waits for another rank. */
+static void free_meanwhile(struct ranks_thread *me)
+{
+    struct allocation allocation = {join(me), 0};
+    pthread_t thread;
+    void *range = NULL;
+    must(smfar_window_alloc(allocation.comm, 1000, &range));
+    if (me->rank == 0) {
+        REQUIRE(pthread_create(&thread, NULL, allocate, &allocation) == 0, "no thread");
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+        smfar_window_free(allocation.comm, range);
+        EXPECT_EQ(atomic_load(&allocation.ended), 0);
+        must(smfar_barrier(allocation.comm, NULL));
+        pthread_join(thread, NULL);
+    } else {
+        nanosleep(&(struct timespec){0, 500000000}, NULL);
+        allocate(&allocation);
+        must(smfar_barrier(allocation.comm, NULL));
+    }
+    must(wait_last(allocation.comm));
+    smfar_comm_destroy(allocation.comm);
+}
+
+/* Rank 0 alone allocates: that fails the group, whose ranks cannot be in step again. */
+static void lone_allocation(struct ranks_thread *me)
+{
+    struct smfar_config config = {
+        .driver = SMFAR_DRIVER_SOFT, .device = -1, .window_bytes = 8 << 20, .timeout_ms = 500};
+    smfar_comm *comm = NULL;
+    void *range = NULL;
+    must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &comm));
+    if (me->rank == 0) EXPECT_EQ(smfar_window_alloc(comm, 1000, &range), SMFAR_ERR_TIMEOUT);
+    for (int i = 0; i < 2000 && smfar_comm_error(comm) == SMFAR_OK; i++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    EXPECT_EQ(smfar_comm_error(comm), SMFAR_ERR_TIMEOUT);
+    EXPECT_HAS(smfar_last_error(), "rank 1");
+    smfar_comm_destroy(comm);
+}
+
 static void run_all(const struct options *options, int ranks)
 {
     ranks_run(ranks, collectives, (void *)options);
@@ -267,6 +354,13 @@ int main(void)
     ranks_run(2, other_op, NULL);
     ranks_run(3, aborted, NULL);
     ranks_run(2, late_rank, NULL);
+    ranks_run(2, free_meanwhile, NULL);
+    ranks_run(2, lone_allocation, NULL);
+    for (int turn = 0; turn < 10; turn++)
+        ranks_run(3, left_early, (void *)(turn % 2 ? &mc : &peer));
+    setenv("SMFAR_SM_BUDGET", "2147483648", 1);
+    ranks_run(2, huge_budget, NULL);
+    unsetenv("SMFAR_SM_BUDGET");
     driver_close(driver);
     switch_expect_no_leaks();
     return unit_end();
