@@ -18,6 +18,9 @@ namespace {
 constexpr milliseconds kGrace{5000};
 constexpr milliseconds kSlice{100};
 
+// How long the end of a communicator waits for a stream to pass collectives that have failed.
+constexpr milliseconds kLinger{2000};
+
 // Lets Python run while this thread waits for one that may need the interpreter.
 class WithoutGil {
  public:
@@ -58,6 +61,19 @@ struct Communicator::Watcher {
   bool ended = false;
   std::atomic<bool> stop{false}; // give up on what is in the queue
 
+  std::deque<std::shared_ptr<Watched>> failed; // completed, not released; the thread's own
+
+  // What the stream has not passed in the end keeps its memory until the process ends: better that
+  // than a write to memory that is somebody else's by then.
+  void giveBack(milliseconds limit) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    while (true) {
+      std::erase_if(failed, [](const auto& one) { return one->released(); });
+      if (failed.empty() || std::chrono::steady_clock::now() >= deadline) return;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  }
+
   void run() {
     std::unique_lock<std::mutex> lock(mutex);
     while (true) {
@@ -67,9 +83,15 @@ struct Communicator::Watcher {
       queue.pop_front();
       lock.unlock();
       watched->complete(stop);
+      if (!watched->released()) failed.push_back(std::move(watched));
       watched.reset(); // may be the last owner of tensors, or of the communicator
+      giveBack(milliseconds(0));
       lock.lock();
     }
+    lock.unlock();
+    giveBack(kLinger);
+    if (!failed.empty()) new auto(std::move(failed));
+    lock.lock();
     ended = true;
     changed.notify_all();
   }
@@ -163,7 +185,7 @@ void Communicator::end(Watcher& watcher, std::thread& thread) const {
     if (thread.get_id() != std::this_thread::get_id()) {
       ended = watcher.waitEnded(lock, milliseconds(timeout_ms_) + kGrace);
       watcher.stop = true;
-      ended = ended || watcher.waitEnded(lock, 2 * kSlice);
+      ended = ended || watcher.waitEnded(lock, kLinger + 2 * kSlice);
     }
   }
   // Not ended: this is that thread, or a user's callback has not returned.

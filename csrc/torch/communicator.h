@@ -35,6 +35,8 @@ class Watched {
   virtual ~Watched() = default;
   // Blocks until it has ended; gives up soon after *stop has become true.
   virtual void complete(const std::atomic<bool>& stop) = 0;
+  // May what it owns be given back? A collective that has failed may still write to its tensors.
+  virtual bool released() const = 0;
 };
 
 class Communicator {
@@ -61,6 +63,8 @@ class Communicator {
   smfar_status waitUnless(uint64_t sequence, const std::atomic<bool>& stop);
 
   smfar_status query(uint64_t sequence) const { return smfar_comm_query(comm_, sequence); }
+
+  bool released(uint64_t sequence) const { return smfar_comm_released(comm_, sequence); }
 
   // Has `watched` completed by a thread of this communicator, after those handed in before.
   void watch(std::shared_ptr<Watched> watched);

@@ -90,13 +90,17 @@ std::string describe(Group& group, const at::Device& device) {
   return text.c_str();
 }
 
-py::list paths(Group& group, const at::Device& device) {
+// The fields of smfar.Path.
+using PathTuple =
+    std::tuple<std::string, std::string, std::string, uint64_t, uint64_t, uint64_t, int, int>;
+
+std::vector<PathTuple> paths(Group& group, const at::Device& device) {
   auto communicator = madeFor(group, device);
-  py::list found;
+  std::vector<PathTuple> found;
   smfar_path path{};
   for (int i = 0; smfar_comm_path(communicator->raw(), i, &path) == SMFAR_OK; i++) {
-    found.append(py::make_tuple(path.collective, path.algorithm, path.reason, path.calls,
-                                path.bytes, path.staged_bytes, path.blocks, path.threads));
+    found.emplace_back(path.collective, path.algorithm, path.reason, path.calls, path.bytes,
+                       path.staged_bytes, path.blocks, path.threads);
   }
   return found;
 }
@@ -129,7 +133,7 @@ void bindGroup(py::module& module) {
       .def("_empty", &empty, GilReleased())
       .def("_explain", &explain, GilReleased())
       .def("_describe", &describe, GilReleased())
-      .def("_paths", &paths);
+      .def("_paths", &paths, GilReleased());
 }
 
 } // namespace

@@ -55,23 +55,29 @@ smfar_config ProcessGroupSmfar::configFor(c10::Device device) const {
 }
 
 std::shared_ptr<Communicator> ProcessGroupSmfar::communicator(c10::Device device) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  TORCH_CHECK_WITH(DistBackendError, !ended_, "smfar: this process group was shut down");
-  std::shared_ptr<Communicator>& slot = device.is_cuda() ? cuda_ : cpu_;
-  if (slot) {
-    slot->checkProcess();
-    const int made_for = smfar_comm_device(slot->raw());
+  const std::lock_guard<std::mutex> lock(making_);
+  if (auto made = existing(device.type())) {
+    made->checkProcess();
+    const int made_for = smfar_comm_device(made->raw());
     TORCH_CHECK_VALUE(!device.is_cuda() || device.index() == made_for, "smfar: got a tensor on ",
                       device, "; this rank of the group uses cuda:", made_for);
-    return slot;
+    return made;
   }
+  keep(device.type(), nullptr);
   if (device.is_cpu()) warnAboutCpuTensors();
   TORCH_CHECK_WITH(DistBackendError, !device.is_cuda() || !isCapturing(currentHandle(device)),
                    "smfar: the first CUDA collective of a group cannot be captured; run one "
                    "before the capture");
   const auto store = freshPrefix(store_, device.is_cuda() ? "cuda" : "cpu", rank_);
-  slot = Communicator::create(configFor(device), store, rank_, size_);
-  return slot;
+  auto made = Communicator::create(configFor(device), store, rank_, size_);
+  keep(device.type(), made);
+  return made;
+}
+
+void ProcessGroupSmfar::keep(c10::DeviceType type, std::shared_ptr<Communicator> made) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  TORCH_CHECK_WITH(DistBackendError, !ended_, "smfar: this process group was shut down");
+  (type == c10::kCUDA ? cuda_ : cpu_) = std::move(made);
 }
 
 std::shared_ptr<Communicator> ProcessGroupSmfar::existing(c10::DeviceType type) {
@@ -130,9 +136,7 @@ void ProcessGroupSmfar::start(const c10::intrusive_ptr<WorkSmfar>& work,
       work->waitOnHost(std::nullopt);
       work->ended(SMFAR_OK);
     } catch (...) {
-      const std::lock_guard<std::mutex> lock(failed_mutex_);
-      failed_.insert(failed_.end(), plan.inputs.begin(), plan.inputs.end());
-      failed_.insert(failed_.end(), plan.outputs.begin(), plan.outputs.end());
+      watch(work); // owns the tensors until the stream has passed them
       throw;
     }
   }
@@ -350,8 +354,6 @@ void ProcessGroupSmfar::shutdown() {
   }
   cpu.reset();
   cuda.reset();
-  const std::lock_guard<std::mutex> lock(failed_mutex_);
-  failed_.clear();
 }
 
 } // namespace smfar

@@ -96,6 +96,8 @@ class ProcessGroupSmfar : public c10d::Backend {
  private:
   using Enqueue = std::function<void(smfar_comm*, smfar_stream)>;
 
+  // Stores a communicator (or none yet); throws once the group was shut down.
+  void keep(c10::DeviceType type, std::shared_ptr<Communicator> made);
   smfar_config configFor(c10::Device device) const;
   WorkPtr launch(WorkSmfar::Plan plan, const Enqueue& enqueue);
   void start(const c10::intrusive_ptr<WorkSmfar>& work, const WorkSmfar::Plan& plan,
@@ -108,11 +110,10 @@ class ProcessGroupSmfar : public c10d::Backend {
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<OptionsSmfar> options_;
-  std::mutex mutex_; // guards the next three
+  std::mutex making_; // held while a communicator is made, which waits for the other ranks
+  std::mutex mutex_;  // held briefly; guards the next three
   std::shared_ptr<Communicator> cpu_, cuda_;
   bool ended_ = false;
-  std::mutex failed_mutex_; // guards the next
-  Tensors failed_;          // of synchronous works that failed: their memory may still be written
   std::atomic<uint64_t> collectives_{0};
 };
 

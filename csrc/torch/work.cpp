@@ -22,6 +22,10 @@ class WatchedWork : public Watched {
     work_->ended(work_->communicator()->waitUnless(work_->getSequencenumber(), stop));
   }
 
+  bool released() const override {
+    return work_->communicator()->released(work_->getSequencenumber());
+  }
+
  private:
   const c10::intrusive_ptr<WorkSmfar> work_;
 };

@@ -198,6 +198,24 @@ def test_a_killed_rank_fails_the_others_at_once(fresh_ranks):
         assert seconds < 10
 
 
+def drop_tensors_of_failed_works(victim):
+    """What the stream has not passed must stay: a write to it after that would end the process."""
+    tensors = [torch.ones(4 << 20) for _ in range(3)]
+    dist.all_reduce(torch.ones(4))
+    if dist.get_rank() == victim:
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    with pytest.raises(dist.DistBackendError, match=f"rank {victim} .* has died"):
+        works[0].wait()
+    del works, tensors
+    time.sleep(0.5)
+
+
+def test_memory_of_failed_works_stays_until_the_stream_has_passed(fresh_ranks):
+    fresh_ranks(3).run(drop_tensors_of_failed_works, 1, dies=(1,))
+
+
 def failing_future():
     if dist.get_rank() == 1:
         dist.barrier()

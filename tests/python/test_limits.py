@@ -1,0 +1,89 @@
+"""What runs out, and who waits: few descriptors, ranks that leave, threads beside a waiting one."""
+
+import contextlib
+import os
+import resource
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+import smfar
+
+
+def limit_descriptors(spare):
+    """No more than `spare` further descriptors; returns the limits before."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = {int(name) for name in os.listdir("/proc/self/fd")}
+    free = [number for number in range(max(taken) + spare + 2) if number not in taken]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[spare], before[1]))
+    return before
+
+
+def first_collective(spare):
+    """Makes a group while rank 1 can open `spare` descriptors; returns "" or the error's words."""
+    group = dist.new_group(backend="smfar")
+    limits = limit_descriptors(spare) if dist.get_rank() == 1 else None
+    begin = time.monotonic()
+    try:
+        dist.all_reduce(torch.ones(4), group=group)
+        said = ""
+    except dist.DistBackendError as error:
+        said = str(error)
+    finally:
+        if limits:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert time.monotonic() - begin < 10, "a rank waited for the deadline"
+    described = smfar.describe(group, "cpu") if not said else ""
+    dist.destroy_process_group(group)  # and so the multicast object, which the next must make again
+    return said, described
+
+
+def test_few_descriptors_end_in_one_verdict(fresh_ranks):
+    """Each number of free descriptors fails another step of set-up, or none."""
+    ranks = fresh_ranks(3)
+    ranks.run(first_collective, 40)  # loads what is loaded once
+    seen = set()
+    for spare in range(3, 12):
+        said, described = zip(*ranks.run(first_collective, spare), strict=True)
+        assert all(said) or not any(said), said
+        if any(said):
+            assert all("failed on rank 1" in text for text in said), said
+        seen.add("error" if said[0] else "peers" if "multicast off" in described[0] else "switch")
+    assert seen == {"error", "peers", "switch"}
+
+
+def while_another_thread_waits(seconds):
+    """Rank 1 is late: a thread of rank 0 waits for it, and its other threads go on."""
+    held = smfar.empty(10, device="cpu")
+    group = dist.new_group(backend="smfar")
+
+    def report():
+        with contextlib.suppress(dist.DistBackendError):  # no communicator yet
+            smfar.report(group, "cpu")
+
+    def free():
+        nonlocal held
+        held = None
+
+    for wait, action in (
+        (lambda: dist.all_reduce(torch.ones(3), group=group), report),
+        (lambda: smfar.empty(10, device="cpu"), free),
+    ):
+        if dist.get_rank() == 1:
+            time.sleep(seconds)
+            wait()
+            continue
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(seconds / 4)
+        begin = time.monotonic()
+        action()
+        assert time.monotonic() - begin < seconds / 2
+        assert thread.is_alive()
+        thread.join()
+
+
+def test_other_threads_go_on_while_one_waits(fresh_ranks):
+    fresh_ranks(2).run(while_another_thread_waits, 4.0)
