@@ -1,5 +1,6 @@
 /* What the software switch exports beside the driver's names: counts, for tests, benches and
- * reports. The core never calls these; Python reads them through ctypes. */
+ * reports, and faults on order, for tests. The core never calls these; Python reads them through
+ * ctypes. */
 #ifndef SMFAR_SOFT_SOFT_H
 #define SMFAR_SOFT_SOFT_H
 
@@ -25,6 +26,9 @@ int soft_kernel_stats(unsigned index, struct soft_kernel_stats *out);
 
 /* How often the driver function of this name was called in this process, failed calls included. */
 uint64_t soft_call_count(const char *name);
+
+/* The names of the driver functions that the switch has: index 0, 1, …; NULL past the last. */
+const char *soft_call_name(unsigned index);
 
 /* Sets all counts above to zero. */
 void soft_stats_reset(void);
@@ -58,6 +62,28 @@ struct soft_step {
     uint32_t line, block, warp, times;
 };
 unsigned soft_last_steps(unsigned device, struct soft_step *steps_out, unsigned most);
+
+/* A fault on order: what happens to some of the calls of one driver function. Calls are counted
+ * from the moment of the order. A new thread has the name of the thread that started it, so a name
+ * stands for a rank when ranks are threads. */
+struct soft_fault {
+    const char *call;   /* "cuMemCreate" */
+    const char *thread; /* only calls by threads of this name (of at most 15 bytes); NULL: by any */
+    unsigned first;     /* the first call that it touches: 1, 2, … */
+    unsigned times;     /* how many it touches from there on; 0: all */
+    int result;         /* the CUresult they give, doing nothing else; 0: they go on as usual */
+    int block_ms;       /* before that they block this long; -1: until soft_faults_clear */
+};
+
+/* Orders a fault, beside those that stand. Returns its number for soft_fault_matches, or -1 when
+ * there is no such call or too many faults stand. */
+int soft_fault_plan(const struct soft_fault *fault);
+
+/* How many calls of the function and thread were made since, touched or not; blocked ones count. */
+unsigned soft_fault_matches(int fault);
+
+/* Ends all orders, those of SMFAR_SOFT_FAULTS included, and what blocks because of them. */
+void soft_faults_clear(void);
 
 #pragma GCC visibility pop
 

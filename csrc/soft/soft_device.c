@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "soft_internal.h"
+#include "soft_faults.h"
 
 enum { DRIVER_VERSION = 12040, MAX_STACK = 64, EXIT_WAIT_MS = 2000 };
 
@@ -45,6 +45,8 @@ void nap_us(unsigned microseconds)
 CUresult api_enter(enum api_call call, enum api_need need)
 {
     stats_count_call(call);
+    CUresult ordered = faults_apply(call);
+    if (ordered != CUDA_SUCCESS) return ordered;
     if (need == NEED_NOTHING) return CUDA_SUCCESS;
     if (atomic_load(&forked)) return refuse(CUDA_ERROR_NOT_INITIALIZED, "call in a forked child");
     if (atomic_load(&soft_stopping)) return CUDA_ERROR_DEINITIALIZED;

@@ -42,8 +42,9 @@ enum api_call {
 
 enum api_need { NEED_NOTHING, NEED_INIT, NEED_CONTEXT };
 
-/* Counts the call and says whether it may go on: initialised, not in a forked child, not inside a
- * host function; with NEED_CONTEXT, a current context without a sticky fault. */
+/* Counts the call, carries out the faults ordered for it, and says whether it may go on:
+ * initialised, not in a forked child, not inside a host function; with NEED_CONTEXT, a current
+ * context without a sticky fault. */
 CUresult api_enter(enum api_call call, enum api_need need);
 #define ENTER(name, need)                                                                          \
     do {                                                                                           \

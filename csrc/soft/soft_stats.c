@@ -7,11 +7,6 @@
 #include "soft.h"
 #include "soft_internal.h"
 
-static const char *const call_names[CALLS] = {
-#define REQUIRED(name, params) #name,
-#define OPTIONAL(name, params) #name,
-#include "../driver/driver.def"
-};
 static atomic_ullong calls[CALLS];
 static atomic_llong held[HELD_KINDS];
 
@@ -28,8 +23,8 @@ void stats_count_call(enum api_call call)
 
 uint64_t soft_call_count(const char *name)
 {
-    for (int i = 0; i < CALLS; i++)
-        if (strcmp(call_names[i], name) == 0)
+    for (unsigned i = 0; i < CALLS; i++)
+        if (strcmp(soft_call_name(i), name) == 0)
             return atomic_load_explicit(&calls[i], memory_order_relaxed);
     return 0;
 }
