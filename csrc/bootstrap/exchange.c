@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "host.h"
 
 enum { MAGIC = 0x5f4d4653, LAYOUT = 1 }; /* raise LAYOUT when a message or the window changes */
+enum { TELL_MS = 1000 };                 /* for telling one rank of a failure */
 
 /* What a rank says of itself in the store. */
 struct hello {
@@ -39,6 +41,8 @@ struct exchange {
     struct hello hello[SMFAR_MAX_RANKS];
     int socket[SMFAR_MAX_RANKS]; /* rank 0: one per rank; others: socket[0]; else -1 */
     int lost[SMFAR_MAX_RANKS];
+    _Atomic int broken; /* enum smfar_status: ranks are no longer in step; text says why */
+    char text[512];
 };
 
 int exchange_rank(const struct exchange *exchange) { return exchange->rank; }
@@ -243,14 +247,34 @@ static enum smfar_status receive_message(struct exchange *ex, int from, void *da
     return bytes ? fdpass_receive(ex->socket[from], data, bytes, NULL, 0, deadline) : SMFAR_OK;
 }
 
-/* Rank 0 tells everybody that can still hear why it gives up. */
-static void tell_failure(struct exchange *ex, enum smfar_status status)
+/* Tells everybody that this rank reaches and that can still hear. */
+static void tell_failure(struct exchange *ex, enum smfar_status status, const char *text)
 {
-    char text[512];
-    snprintf(text, sizeof(text), "%s", smfar_last_error());
-    for (int r = 1; r < ex->ranks; r++)
-        send_message(ex, r, status, text, strlen(text), NULL, 0, fdpass_now() + 1000);
-    FAIL(status, "%s", text);
+    int last = ex->rank == 0 ? ex->ranks - 1 : 0;
+    for (int r = ex->rank == 0 ? 1 : 0; r <= last; r++)
+        if (ex->socket[r] >= 0)
+            send_message(ex, r, status, text, strlen(text), NULL, 0, fdpass_now() + TELL_MS);
+}
+
+enum smfar_status exchange_break(struct exchange *ex, enum smfar_status status)
+{
+    if (!atomic_load(&ex->broken)) {
+        snprintf(ex->text, sizeof(ex->text), "%s", smfar_last_error());
+        tell_failure(ex, status, ex->text);
+        atomic_store(&ex->broken, (int)status);
+    }
+    return FAIL(status, "%s", ex->text);
+}
+
+int exchange_broken(const struct exchange *ex) { return atomic_load(&ex->broken) != SMFAR_OK; }
+
+/* Begins a collective function: refused once ranks are out of step. */
+static enum smfar_status begin_step(struct exchange *ex, int64_t *deadline_out)
+{
+    if (exchange_broken(ex)) return FAIL((enum smfar_status)ex->broken, "%s", ex->text);
+    ex->sequence++;
+    *deadline_out = new_deadline(ex);
+    return SMFAR_OK;
 }
 
 /* Collective: all[r] is rank r's block, all_fds[r] its descriptor (or NULL when none travel). After
@@ -271,14 +295,11 @@ static enum smfar_status collect_at_first(struct exchange *ex, size_t bytes, cha
     return first == SMFAR_OK ? SMFAR_OK : FAIL(first, "%s", text);
 }
 
-enum smfar_status exchange_all_gather(struct exchange *ex, const void *mine, size_t bytes,
-                                      void *all_out)
+static enum smfar_status gather(struct exchange *ex, const void *mine, size_t bytes, char *all,
+                                int64_t deadline)
 {
-    int64_t deadline = new_deadline(ex);
     size_t total = bytes * (size_t)ex->ranks;
-    enum smfar_status status = SMFAR_OK;
-    char *all = all_out;
-    ex->sequence++;
+    enum smfar_status status;
     memmove(all + bytes * (size_t)ex->rank, mine, bytes);
     if (ex->rank != 0) {
         status = send_message(ex, 0, SMFAR_OK, mine, bytes, NULL, 0, deadline);
@@ -287,8 +308,17 @@ enum smfar_status exchange_all_gather(struct exchange *ex, const void *mine, siz
     status = collect_at_first(ex, bytes, all, NULL, deadline);
     for (int r = 1; r < ex->ranks && status == SMFAR_OK; r++)
         status = send_message(ex, r, SMFAR_OK, all, total, NULL, 0, deadline);
-    if (status != SMFAR_OK) tell_failure(ex, status);
     return status;
+}
+
+enum smfar_status exchange_all_gather(struct exchange *ex, const void *mine, size_t bytes,
+                                      void *all_out)
+{
+    int64_t deadline;
+    enum smfar_status status = begin_step(ex, &deadline);
+    if (status != SMFAR_OK) return status;
+    status = gather(ex, mine, bytes, all_out, deadline);
+    return status == SMFAR_OK ? status : exchange_break(ex, status);
 }
 
 enum smfar_status exchange_agree(struct exchange *ex, enum smfar_status status, const char *step)
@@ -317,43 +347,47 @@ enum smfar_status exchange_agree(struct exchange *ex, enum smfar_status status, 
 
 /* ---- descriptors ---- */
 
-enum smfar_status exchange_descriptors(struct exchange *ex, int fd, int *fds_out)
+static enum smfar_status spread_descriptors(struct exchange *ex, int fd, int *fds, int64_t deadline)
 {
-    int64_t deadline = new_deadline(ex);
-    enum smfar_status status = SMFAR_OK;
-    for (int r = 0; r < ex->ranks; r++)
-        fds_out[r] = -1;
-    ex->sequence++;
+    enum smfar_status status;
     if (ex->rank != 0) {
         status = send_message(ex, 0, SMFAR_OK, NULL, 0, &fd, 1, deadline);
-        if (status == SMFAR_OK)
-            status = receive_message(ex, 0, NULL, 0, fds_out, ex->ranks, deadline);
-        if (status == SMFAR_OK) close(fds_out[ex->rank]), fds_out[ex->rank] = -1;
+        if (status == SMFAR_OK) status = receive_message(ex, 0, NULL, 0, fds, ex->ranks, deadline);
+        if (status == SMFAR_OK) close(fds[ex->rank]), fds[ex->rank] = -1;
         return status;
     }
-    status = collect_at_first(ex, 0, NULL, fds_out, deadline);
-    fds_out[0] = fd;
+    status = collect_at_first(ex, 0, NULL, fds, deadline);
+    fds[0] = fd;
     for (int r = 1; r < ex->ranks && status == SMFAR_OK; r++)
-        status = send_message(ex, r, SMFAR_OK, NULL, 0, fds_out, ex->ranks, deadline);
-    fds_out[0] = -1;
-    if (status == SMFAR_OK) return status;
-    for (int r = 1; r < ex->ranks; r++)
-        if (fds_out[r] >= 0) close(fds_out[r]), fds_out[r] = -1;
-    tell_failure(ex, status);
+        status = send_message(ex, r, SMFAR_OK, NULL, 0, fds, ex->ranks, deadline);
+    fds[0] = -1;
     return status;
+}
+
+enum smfar_status exchange_descriptors(struct exchange *ex, int fd, int *fds_out)
+{
+    int64_t deadline;
+    for (int r = 0; r < ex->ranks; r++)
+        fds_out[r] = -1;
+    enum smfar_status status = begin_step(ex, &deadline);
+    if (status != SMFAR_OK) return status;
+    status = spread_descriptors(ex, fd, fds_out, deadline);
+    if (status == SMFAR_OK) return status;
+    for (int r = 0; r < ex->ranks; r++)
+        if (fds_out[r] >= 0) close(fds_out[r]), fds_out[r] = -1;
+    return exchange_break(ex, status);
 }
 
 enum smfar_status exchange_descriptor(struct exchange *ex, int fd, int *fd_out)
 {
-    int64_t deadline = new_deadline(ex);
-    enum smfar_status status = SMFAR_OK;
+    int64_t deadline;
     *fd_out = -1;
-    ex->sequence++;
-    if (ex->rank != 0) return receive_message(ex, 0, NULL, 0, fd_out, 1, deadline);
-    for (int r = 1; r < ex->ranks && status == SMFAR_OK; r++)
+    enum smfar_status status = begin_step(ex, &deadline);
+    if (status != SMFAR_OK) return status;
+    if (ex->rank != 0) status = receive_message(ex, 0, NULL, 0, fd_out, 1, deadline);
+    for (int r = 1; ex->rank == 0 && r < ex->ranks && status == SMFAR_OK; r++)
         status = send_message(ex, r, SMFAR_OK, NULL, 0, &fd, 1, deadline);
-    if (status != SMFAR_OK) tell_failure(ex, status);
-    return status;
+    return status == SMFAR_OK ? status : exchange_break(ex, status);
 }
 
 /* ---- watching ---- */

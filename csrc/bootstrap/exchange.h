@@ -2,7 +2,9 @@
  *
  * Ranks find each other through the key-value store; from then on every rank holds one socket to
  * rank 0, which relays. Every function marked collective must be called by every rank in the same
- * order; each has the exchange's deadline, and each fails on every rank when it fails on one. */
+ * order; each has the exchange's deadline, and each fails on every rank when it fails on one. After
+ * that ranks may be at different steps: every later call fails at once with the same words. (A
+ * status other than SMFAR_OK that ranks agree on is no such failure.) */
 #ifndef SMFAR_BOOTSTRAP_EXCHANGE_H
 #define SMFAR_BOOTSTRAP_EXCHANGE_H
 
@@ -41,6 +43,12 @@ enum smfar_status exchange_descriptors(struct exchange *exchange, int fd, int *f
 /* Collective. Every rank but 0 receives a descriptor of what rank 0's fd is; rank 0 gets -1.
  * exchange_agree must follow here, too. */
 enum smfar_status exchange_descriptor(struct exchange *exchange, int fd, int *fd_out);
+
+/* Ends the exchange for every rank with `status` and this thread's error; for when this rank cannot
+ * make its next call. Not while another thread is inside a collective function. Returns `status`.
+ */
+enum smfar_status exchange_break(struct exchange *exchange, enum smfar_status status);
+int exchange_broken(const struct exchange *exchange);
 
 /* Waits at most timeout_ms for a connection to end. Returns the rank whose connection to rank 0 has
  * ended (0 itself, seen from the others), or -1. Each is returned once. Thread-safe against the

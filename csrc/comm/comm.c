@@ -74,12 +74,8 @@ enum smfar_status smfar_comm_create(const struct smfar_config *config,
     pthread_mutex_init(&comm->heap_lock, NULL);
     log_set_rank(rank);
     enum smfar_status status = setup_run(comm, config, store);
-    if (status != SMFAR_OK) {
-        smfar_comm_destroy(comm);
-        return status;
-    }
-    *comm_out = comm;
-    return SMFAR_OK;
+    if (status == SMFAR_OK) *comm_out = comm;
+    return status;
 }
 
 static int stream_ended(struct smfar_comm *comm)
@@ -95,6 +91,7 @@ static int stream_ended(struct smfar_comm *comm)
 static int drain(struct smfar_comm *comm)
 {
     uint64_t sequence = atomic_load(&comm->sequence);
+    if (comm->unsettled) return 0;
     if (!comm->page.host || sequence == 0 || !comm->last_stream) return 1;
     if (failure_check(comm) == SMFAR_OK) work_wait(comm, sequence, atomic_load(&comm->timeout_ms));
     if (failure_check(comm) != SMFAR_OK) return stream_ended(comm);
@@ -138,8 +135,9 @@ void smfar_comm_destroy(smfar_comm *comm)
         destroy_gpu_objects(comm);
         comm_leave(comm);
     }
-    exchange_destroy(comm->exchange);
-    if (drained && comm->retained) comm->driver->cuDevicePrimaryCtxRelease(comm->device);
+    struct driver *driver = comm->driver;
+    if (drained && comm->retained) CU_WARN(cuDevicePrimaryCtxRelease, comm->device);
+    exchange_destroy(comm->exchange); /* whoever supervises a driver call may need it until here */
     driver_close(comm->driver);
     pthread_mutex_destroy(&comm->lock);
     pthread_mutex_destroy(&comm->heap_lock);

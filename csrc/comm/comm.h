@@ -38,7 +38,8 @@ struct smfar_comm {
     CUdevice device;
     CUcontext context;
     int retained;
-    int pageable; /* the device can use ordinary host memory */
+    int unsettled; /* the driver could not say that work has ended: memory must stay */
+    int pageable;  /* the device can use ordinary host memory */
     int rank, ranks;
     int owner_pid; /* the process that made it: a forked child must not use it */
     _Atomic int64_t timeout_ms;
@@ -80,7 +81,8 @@ enum smfar_status comm_check(struct smfar_comm *comm);
 /* Sets the deadline of waits, at most some thirty years: nanoseconds of it must fit a word. */
 void comm_set_timeout(struct smfar_comm *comm, int64_t timeout_ms);
 
-/* setup.c: everything between the first exchange and a usable communicator. */
+/* setup.c: everything between the first exchange and a usable communicator, which a failure
+ * destroys. */
 enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *config,
                             const struct smfar_store *store);
 

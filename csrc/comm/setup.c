@@ -7,6 +7,7 @@
 #include "../base/env.h"
 #include "../base/log.h"
 #include "comm.h"
+#include "supervise.h"
 #include "watchdog.h"
 
 enum {
@@ -217,9 +218,12 @@ static void say_why_not(struct smfar_comm *comm)
 static enum smfar_status try_multicast(struct smfar_comm *comm)
 {
     enum smfar_status status = trial_multicast(comm);
+    if (exchange_broken(comm->exchange)) return status;
     if (status == SMFAR_OK) {
         comm->agreed.multicast = 1;
-        comm->agreed.multicast_copy = trial_multicast_copy(comm) == SMFAR_OK;
+        status = trial_multicast_copy(comm);
+        if (exchange_broken(comm->exchange)) return status;
+        comm->agreed.multicast_copy = status == SMFAR_OK;
         snprintf(comm->multicast_reason, sizeof(comm->multicast_reason),
                  "on: %d devices, sums tried%s", comm->ranks,
                  comm->agreed.multicast_copy ? ", copies tried" : ", copies to it do not work");
@@ -242,9 +246,11 @@ static enum smfar_status build(struct smfar_comm *comm)
     TRY(page_create(comm->driver, comm->exchange, &comm->page));
     TRY(window_create(comm->driver, comm->exchange, comm->device, window_bytes,
                       comm->agreed.chunk_bytes, &comm->window));
-    if (multicast && window_add_multicast(comm->window, comm->exchange) != SMFAR_OK) {
-        say_why_not(comm);
-        multicast = 0;
+    if (multicast) {
+        status = window_add_multicast(comm->window, comm->exchange);
+        if (exchange_broken(comm->exchange)) goto fail;
+        if (status != SMFAR_OK) say_why_not(comm);
+        multicast = status == SMFAR_OK;
     }
     status = kernels_load(comm->driver, multicast, &comm->kernels);
     TRY(exchange_agree(comm->exchange, status, "loading the kernels"));
@@ -257,19 +263,13 @@ fail:
     return status;
 }
 
-enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *config,
-                            const struct smfar_store *store)
+/* Collective: everything that makes driver calls. */
+static enum smfar_status set_up(struct smfar_comm *comm, const struct smfar_config *config)
 {
-    enum smfar_status status;
     struct choice choice;
     struct capability mine;
     choose(config, &choice);
-    int64_t timeout = config->timeout_ms;
-    if (!timeout) timeout = env_number(ENV_TIMEOUT_MS, 1, DEFAULT_TIMEOUT_MS);
-    comm_set_timeout(comm, timeout);
-    timeout = atomic_load(&comm->timeout_ms);
-    TRY(exchange_create(store, comm->rank, comm->ranks, timeout, &comm->exchange));
-    status = open_device(comm, config);
+    enum smfar_status status = open_device(comm, config);
     if (status == SMFAR_OK) status = comm_enter(comm);
     int entered = status == SMFAR_OK;
     if (entered) status = probe(comm, &choice, &mine);
@@ -278,6 +278,20 @@ enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *
         status = exchange_all_gather(comm->exchange, &mine, sizeof(mine), comm->capability);
     if (status == SMFAR_OK) status = build(comm);
     if (entered) comm_leave(comm);
-fail:
+    return status;
+}
+
+enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *config,
+                            const struct smfar_store *store)
+{
+    int64_t timeout = config->timeout_ms;
+    if (!timeout) timeout = env_number(ENV_TIMEOUT_MS, 1, DEFAULT_TIMEOUT_MS);
+    comm_set_timeout(comm, timeout);
+    timeout = atomic_load(&comm->timeout_ms);
+    /* here, since the store is to be called on the caller's thread */
+    enum smfar_status status =
+        exchange_create(store, comm->rank, comm->ranks, timeout, &comm->exchange);
+    if (status == SMFAR_OK) return supervise_run(comm, config, set_up);
+    smfar_comm_destroy(comm);
     return status;
 }

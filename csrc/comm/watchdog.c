@@ -1,11 +1,10 @@
 /* See watchdog.h. */
 #include "watchdog.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "../base/log.h"
+#include "../base/thread.h"
 #include "failure.h"
 
 /* How often it looks, milliseconds: this bounds how late a failure is noticed. */
@@ -35,14 +34,9 @@ static void *watch(void *argument)
 
 enum smfar_status watchdog_start(struct smfar_comm *comm)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the program's, not this thread's */
-    int code = pthread_create(&comm->watchdog, NULL, watch, comm);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (code) return FAIL(SMFAR_ERR_SYSTEM, "starting the watchdog: %s", strerror(code));
-    comm->watching = 1;
-    return SMFAR_OK;
+    enum smfar_status status = thread_start("the watchdog", watch, comm, &comm->watchdog);
+    comm->watching = status == SMFAR_OK;
+    return status;
 }
 
 void watchdog_stop(struct smfar_comm *comm)

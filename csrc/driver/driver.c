@@ -69,7 +69,7 @@ static enum smfar_status start_driver(struct driver *driver)
 {
     enum smfar_status status;
     int count = 0;
-    CUresult result = driver->cuInit(0);
+    CUresult result = CU_RESULT(cuInit, 0);
     if (result == CUDA_ERROR_NO_DEVICE)
         return FAIL(SMFAR_ERR_UNSUPPORTED, "the %s finds no GPU", driver->name);
     if (result != CUDA_SUCCESS)
@@ -111,7 +111,9 @@ enum smfar_status driver_open(enum smfar_driver which, struct driver **driver_ou
         return FAIL(SMFAR_ERR_ARGUMENT, "driver %d is neither SMFAR_DRIVER_CUDA nor _SOFT", which);
     struct driver *driver = &tables[which];
     enum smfar_status status = SMFAR_OK;
+    driver_watch_begin("another thread's cuInit");
     pthread_mutex_lock(&lock);
+    driver_watch_end();
     if (driver->users == 0) {
         memset(driver, 0, sizeof(*driver));
         status = load_driver(which, driver);

@@ -6,6 +6,7 @@
 
 #include "../base/status.h"
 #include "cuda_abi.h"
+#include "watch.h"
 
 struct driver {
 #define REQUIRED(name, params) CUresult(*name) params;
@@ -26,10 +27,19 @@ void driver_close(struct driver *driver);
 enum smfar_status driver_failed_at(const char *file, int line, const struct driver *driver,
                                    const char *call, CUresult result);
 
-/* Calls a driver function through the table `driver` in scope; a failure goes to `fail:`. */
+/* The CUresult of a driver function, called through the table `driver` in scope. */
+#define CU_RESULT(function, ...)                                                                   \
+    driver_returned((driver_watch_begin(#function), driver->function(__VA_ARGS__)))
+static inline CUresult driver_returned(CUresult result)
+{
+    driver_watch_end();
+    return result;
+}
+
+/* Calls a driver function; a failure goes to `fail:`. */
 #define CU(function, ...)                                                                          \
     do {                                                                                           \
-        CUresult cu_result = driver->function(__VA_ARGS__);                                        \
+        CUresult cu_result = CU_RESULT(function, __VA_ARGS__);                                     \
         if (cu_result != CUDA_SUCCESS) {                                                           \
             status = driver_failed_at(__FILE__, __LINE__, driver, #function, cu_result);           \
             goto fail;                                                                             \
@@ -41,7 +51,7 @@ void driver_warn_at(const char *file, int line, const struct driver *driver, con
                     CUresult result);
 #define CU_WARN(function, ...)                                                                     \
     do {                                                                                           \
-        CUresult cu_result = driver->function(__VA_ARGS__);                                        \
+        CUresult cu_result = CU_RESULT(function, __VA_ARGS__);                                     \
         if (cu_result != CUDA_SUCCESS)                                                             \
             driver_warn_at(__FILE__, __LINE__, driver, #function, cu_result);                      \
     } while (0)

@@ -52,7 +52,7 @@ static CUresult load_image(struct driver *driver, const struct kernel_image *ima
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)(uintptr_t)size};
     log[0] = 0;
-    return driver->cuModuleLoadDataEx(module, image->data, 2, options, values);
+    return CU_RESULT(cuModuleLoadDataEx, module, image->data, 2, options, values);
 }
 
 /* The cubin made for this GPU if there is one and the driver takes it, else the PTX text. */

@@ -95,6 +95,7 @@ void vmm_unmap(struct driver *driver, CUdeviceptr ptr, size_t bytes)
 int vmm_is_host_memory(struct driver *driver, CUdeviceptr ptr)
 {
     unsigned int type = 0;
-    CUresult result = driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr);
+    CUresult result =
+        CU_RESULT(cuPointerGetAttribute, &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr);
     return result != CUDA_SUCCESS || type == CU_MEMORYTYPE_HOST;
 }

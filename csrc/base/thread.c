@@ -1,0 +1,17 @@
+/* See thread.h. */
+#include "thread.h"
+
+#include <signal.h>
+#include <string.h>
+
+enum smfar_status thread_start(const char *what, void *(*body)(void *argument), void *argument,
+                               pthread_t *thread_out)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int code = pthread_create(thread_out, NULL, body, argument);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (code) return FAIL(SMFAR_ERR_SYSTEM, "starting %s: %s", what, strerror(code));
+    return SMFAR_OK;
+}
