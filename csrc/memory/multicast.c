@@ -38,12 +38,12 @@ const char *multicast_unavailable(struct driver *driver, CUdevice device)
         !driver->cuMulticastBindMem || !driver->cuMulticastUnbind ||
         !driver->cuMulticastGetGranularity)
         return "the driver has no multicast functions";
-    if (driver->cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, device) !=
-            CUDA_SUCCESS ||
+    if (CU_RESULT(cuDeviceGetAttribute, &supported, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+                  device) != CUDA_SUCCESS ||
         !supported)
         return "the device reports no multicast";
-    if (driver->cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                                     device) != CUDA_SUCCESS ||
+    if (CU_RESULT(cuDeviceGetAttribute, &supported, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                  device) != CUDA_SUCCESS ||
         supported < 9)
         return "the device's compute capability is below 9.0";
     return NULL;
@@ -82,7 +82,7 @@ static enum smfar_status hash_set(struct driver *driver, struct exchange *exchan
     int ranks = exchange_ranks(exchange);
     memset(&mine, 0, sizeof(mine));
     mine.pid = getpid();
-    CUresult result = driver->cuDeviceGetUuid(&mine.uuid, device);
+    CUresult result = CU_RESULT(cuDeviceGetUuid, &mine.uuid, device);
     if (result != CUDA_SUCCESS)
         status = driver_failed_at(__FILE__, __LINE__, driver, "cuDeviceGetUuid", result);
     status = exchange_agree(exchange, status, "identifying the devices");
@@ -117,6 +117,21 @@ static struct multicast_object *find_object(struct driver *driver, CUdevice devi
     return object;
 }
 
+/* One window fewer; the last takes the object along. */
+static void release_object(struct driver *driver, struct multicast_object *object)
+{
+    pthread_mutex_lock(&lock);
+    int last = --object->windows == 0;
+    struct multicast_object **link = &objects;
+    while (last && *link != object)
+        link = &(*link)->next;
+    if (last) *link = object->next;
+    pthread_mutex_unlock(&lock);
+    if (!last) return;
+    vmm_release(driver, object->handle);
+    free(object);
+}
+
 struct proposal {
     uint64_t id, taken, slot_bytes;
 };
@@ -140,15 +155,15 @@ static enum smfar_status share_object(struct driver *driver, struct exchange *ex
         taken |= all[r].taken;
     }
     if (same) run = free_run(taken, (window->bytes + mine.slot_bytes - 1) / mine.slot_bytes);
-    pthread_mutex_lock(&lock);
     if (run) {
+        pthread_mutex_lock(&lock);
         object->taken |= run;
+        pthread_mutex_unlock(&lock);
         window->object = object;
         window->offset = (size_t)__builtin_ctzll(run) * object->slot_bytes;
     } else if (object) {
-        object->windows--;
+        release_object(driver, object);
     }
-    pthread_mutex_unlock(&lock);
     return status;
 }
 
@@ -208,7 +223,7 @@ static enum smfar_status make_handle(struct driver *driver, struct exchange *exc
         close(received);
     }
     if (status == SMFAR_OK) {
-        CUresult result = driver->cuMulticastAddDevice(*handle, device);
+        CUresult result = CU_RESULT(cuMulticastAddDevice, *handle, device);
         if (result != CUDA_SUCCESS)
             status = driver_failed_at(__FILE__, __LINE__, driver, "cuMulticastAddDevice", result);
     }
@@ -256,15 +271,8 @@ static void leave_object(struct driver *driver, struct multicast_window *window)
     uint64_t run = slots == SLOTS ? ~(uint64_t)0 : ((uint64_t)1 << slots) - 1;
     pthread_mutex_lock(&lock);
     object->taken &= ~(run << (window->offset / object->slot_bytes));
-    int last = --object->windows == 0;
-    struct multicast_object **link = &objects;
-    while (last && *link != object)
-        link = &(*link)->next;
-    if (last) *link = object->next;
     pthread_mutex_unlock(&lock);
-    if (!last) return;
-    vmm_release(driver, object->handle);
-    free(object);
+    release_object(driver, object);
 }
 
 /* ---- binding ---- */
@@ -277,8 +285,8 @@ static enum smfar_status bind_window(struct driver *driver, struct exchange *exc
         int again[SMFAR_MAX_RANKS], mine = 0, any = 0;
         enum smfar_status status = SMFAR_OK;
         if (!window->bound) {
-            CUresult result = driver->cuMulticastBindMem(window->object->handle, window->offset,
-                                                         memory, 0, window->bytes, 0);
+            CUresult result = CU_RESULT(cuMulticastBindMem, window->object->handle, window->offset,
+                                        memory, 0, window->bytes, 0);
             mine = result == CUDA_ERROR_SYSTEM_NOT_READY && tries < READY_TRIES;
             window->bound = result == CUDA_SUCCESS;
             if (result != CUDA_SUCCESS && !mine)
