@@ -5,7 +5,7 @@
 #   TORCH=2.13.0     which torch to install when none that fits is there (or a pip requirement)
 #   PYTHON=python3   the Python that makes the environment VENV=.venv
 #   PTXAS, PTXAS12   assemblers to check the kernels with, beside those found on PATH and in VENV
-#   VARIANT          test (default), asan or ubsan
+#   VARIANT          test (default), asan, ubsan or tsan
 #   V=1              show the commands
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
@@ -24,6 +24,7 @@ STD := -std=gnu11 -ffp-contract=off -fPIC -fvisibility=hidden -pthread
 SANITIZE_test :=
 SANITIZE_asan := -fsanitize=address -fno-omit-frame-pointer
 SANITIZE_ubsan := -fsanitize=undefined -fno-sanitize-recover=all
+SANITIZE_tsan := -fsanitize=thread
 SANITIZE := $(SANITIZE_$(VARIANT))
 # a sanitizer's own symbols come from the program
 comma := ,
@@ -49,11 +50,11 @@ PROGRAMS := $(UNIT) $(SOFT_TEST) $(B)/bin/checkptx $(SWITCHES)
 
 C_FILES = $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/torch/*.cpp tests/*/*.[ch] examples/*.c)
 
-.PHONY: help demo test check check-all lib programs units asan ubsan sanitized format \
+.PHONY: help demo test check check-all lib programs units asan ubsan tsan sanitized format \
         format-check warnings lint ptx clean
 help:
 	@sed -n 's/^#  *//p' Makefile | head -8
-	@echo 'make demo | test | check | check-all | lib | asan | ubsan | format | clean'
+	@echo 'make demo | test | check | check-all | lib | asan | ubsan | tsan | format | clean'
 
 # ---- the environment and the libraries ----
 
@@ -83,9 +84,10 @@ check: format-check warnings lint lib programs
 check-all: lib programs
 	$(B)/bin/checkptx --schedules 20000 --seed 1000001
 	$(PY) tests/mutate/run.py --checkptx $(B)/bin/checkptx
+	$(B)/bin/unit/test_sweep --all
 	$(B)/bin/checkptx --all
 
-asan ubsan:
+asan ubsan tsan:
 	@$(MAKE) --no-print-directory VARIANT=$@ sanitized
 sanitized: $(VENV)/ready programs
 	@$(RUN) unit soft checkptx
