@@ -258,7 +258,7 @@ static enum smfar_status build(struct smfar_comm *comm)
     TRY(exchange_agree(comm->exchange, create_streams(comm), "creating the stream"));
     if (multicast) TRY(try_multicast(comm));
     log_info("multicast is %s", comm->multicast_reason);
-    return exchange_agree(comm->exchange, watchdog_start(comm), "starting the watchdog");
+    return SMFAR_OK;
 fail:
     return status;
 }
@@ -278,6 +278,9 @@ static enum smfar_status set_up(struct smfar_comm *comm, const struct smfar_conf
         status = exchange_all_gather(comm->exchange, &mine, sizeof(mine), comm->capability);
     if (status == SMFAR_OK) status = build(comm);
     if (entered) comm_leave(comm);
+    /* the last verdict comes after the last driver call, which may block as any other */
+    if (status == SMFAR_OK)
+        status = exchange_agree(comm->exchange, watchdog_start(comm), "starting the watchdog");
     return status;
 }
 

@@ -284,20 +284,31 @@ uint64_t ptx_memory_peek(const void *p, unsigned size, int order)
 
 void ptx_memory_poke(void *p, uint64_t value, unsigned size, int order)
 {
-    /* orders earlier stores before this one, at any width */
-    if (order == SEM_RELEASE || order == SEM_ACQ_REL) __atomic_thread_fence(__ATOMIC_RELEASE);
+    int release = order == SEM_RELEASE || order == SEM_ACQ_REL;
     switch (size) {
     case 1:
-        __atomic_store_n((uint8_t *)p, (uint8_t)value, __ATOMIC_RELAXED);
+        if (release)
+            __atomic_store_n((uint8_t *)p, (uint8_t)value, __ATOMIC_RELEASE);
+        else
+            __atomic_store_n((uint8_t *)p, (uint8_t)value, __ATOMIC_RELAXED);
         break;
     case 2:
-        __atomic_store_n((uint16_t *)p, (uint16_t)value, __ATOMIC_RELAXED);
+        if (release)
+            __atomic_store_n((uint16_t *)p, (uint16_t)value, __ATOMIC_RELEASE);
+        else
+            __atomic_store_n((uint16_t *)p, (uint16_t)value, __ATOMIC_RELAXED);
         break;
     case 4:
-        __atomic_store_n((uint32_t *)p, (uint32_t)value, __ATOMIC_RELAXED);
+        if (release)
+            __atomic_store_n((uint32_t *)p, (uint32_t)value, __ATOMIC_RELEASE);
+        else
+            __atomic_store_n((uint32_t *)p, (uint32_t)value, __ATOMIC_RELAXED);
         break;
     default:
-        __atomic_store_n((uint64_t *)p, value, __ATOMIC_RELAXED);
+        if (release)
+            __atomic_store_n((uint64_t *)p, value, __ATOMIC_RELEASE);
+        else
+            __atomic_store_n((uint64_t *)p, value, __ATOMIC_RELAXED);
         break;
     }
 }
