@@ -51,7 +51,7 @@ PROGRAMS := $(UNIT) $(SOFT_TEST) $(B)/bin/checkptx $(SWITCHES)
 
 C_FILES = $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/torch/*.cpp tests/*/*.[ch] examples/*.c)
 
-.PHONY: help demo test check check-all lib programs units asan ubsan tsan sanitized format \
+.PHONY: help demo test check check-all lib programs units fuzz asan ubsan tsan sanitized format \
         format-check warnings lint ptx clean
 help:
 	@sed -n 's/^#  *//p' Makefile | head -8
@@ -88,6 +88,29 @@ check-all: lib programs
 	$(B)/bin/unit/test_sweep --all
 	$(B)/bin/unit/test_cycles 1000
 	$(B)/bin/checkptx --all
+	@$(MAKE) --no-print-directory fuzz
+
+# each fuzzer for FUZZ_S seconds, from generated seeds; what it finds stays in build/fuzz
+FUZZ_S ?= 60
+FUZZ := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_CC := clang -g -O1 -std=gnu11 -pthread -fsanitize=fuzzer,address,undefined
+FUZZ_CC += -fno-sanitize-recover=all -fno-strict-aliasing -Wno-pass-failed
+FUZZ_SOURCES := $(wildcard csrc/base/*.c csrc/soft/ptx*.c) csrc/bootstrap/fdpass.c csrc/bootstrap/host.c
+
+.SECONDARY: $(FUZZ)
+fuzz:
+	@if command -v clang >/dev/null; then $(MAKE) --no-print-directory $(FUZZ:%=%.run); \
+	else echo 'fuzz: skipped, no clang'; fi
+build/fuzz/%: tests/fuzz/%.c $(FUZZ_SOURCES) csrc/bootstrap/exchange.c
+	@mkdir -p $(@D)
+	@echo 'building $@'
+	$(Q)$(FUZZ_CC) $< $(FUZZ_SOURCES) -lm -o $@
+build/fuzz/%.run: build/fuzz/%
+	$(Q)$(PYTHON) tests/fuzz/seeds.py --cc '$(CC)' --out build/fuzz/seeds
+	@mkdir -p build/fuzz/corpus/$*
+	$(Q)ASAN_OPTIONS=detect_leaks=1 $< -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=4096 \
+	    -verbosity=0 -close_fd_mask=2 -print_final_stats=1 -artifact_prefix=build/fuzz/ \
+	    build/fuzz/corpus/$* build/fuzz/seeds/$*
 
 asan ubsan tsan:
 	@$(MAKE) --no-print-directory VARIANT=$@ sanitized

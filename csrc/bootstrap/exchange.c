@@ -94,6 +94,7 @@ static enum smfar_status hear_others(struct exchange *ex, const struct smfar_sto
                         (long long)ex->timeout_ms);
         if (status != SMFAR_OK)
             return FAIL(status, "the store failed while waiting for rank %d", r);
+        ex->hello[r].host.name[sizeof(ex->hello[r].host.name) - 1] = 0;
     }
     return SMFAR_OK;
 }
@@ -205,6 +206,13 @@ void exchange_destroy(struct exchange *ex)
 
 /* ---- relaying ---- */
 
+/* A status as it came from another rank, which may say anything. */
+static enum smfar_status check_status(int64_t status)
+{
+    int known = status == SMFAR_OK || (status >= SMFAR_ERR_ARGUMENT && status <= SMFAR_ERR_ABORTED);
+    return known ? (enum smfar_status)status : SMFAR_ERR_PEER;
+}
+
 static enum smfar_status send_message(struct exchange *ex, int to, enum smfar_status status,
                                       const void *data, size_t bytes, const int *fds, int count,
                                       int64_t deadline)
@@ -224,7 +232,7 @@ static enum smfar_status receive_failure(struct exchange *ex, int from, const st
     if (header->bytes >= sizeof(text)) return FAIL(SMFAR_ERR_PEER, "a broken message came");
     enum smfar_status status =
         fdpass_receive(ex->socket[from], text, header->bytes, NULL, 0, deadline);
-    return status != SMFAR_OK ? status : FAIL((enum smfar_status)header->status, "%s", text);
+    return status != SMFAR_OK ? status : FAIL(check_status(header->status), "%s", text);
 }
 
 static enum smfar_status receive_message(struct exchange *ex, int from, void *data, size_t bytes,
@@ -335,14 +343,16 @@ enum smfar_status exchange_agree(struct exchange *ex, enum smfar_status status, 
         return FAIL(result, "%s: %s", step, text);
     }
     int worst = 0;
-    for (int r = 1; r < ex->ranks; r++)
+    for (int r = 0; r < ex->ranks; r++) {
+        all[r].status = (int32_t)check_status(all[r].status);
         if (all[r].status > all[worst].status) worst = r;
+    }
     if (all[worst].status == SMFAR_OK) {
         log_info("%s: done on every rank", step);
         return SMFAR_OK;
     }
-    return FAIL((enum smfar_status)all[worst].status, "%s failed on rank %d: %s", step, worst,
-                all[worst].text);
+    return FAIL((enum smfar_status)all[worst].status, "%s failed on rank %d: %.*s", step, worst,
+                (int)sizeof(all[worst].text), all[worst].text);
 }
 
 /* ---- descriptors ---- */

@@ -29,23 +29,30 @@ struct multicast_object {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct multicast_object *objects;
 
+static enum smfar_status read_attribute(struct driver *driver, CUdevice device,
+                                        CUdevice_attribute attribute, int *value_out)
+{
+    enum smfar_status status;
+    CU(cuDeviceGetAttribute, value_out, attribute, device);
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
 const char *multicast_unavailable(struct driver *driver, CUdevice device)
 {
-    int supported = 0;
+    int supported = 0, major = 0;
     const char *variable = env_multicast_off();
     if (variable) return variable;
     if (!driver->cuMulticastCreate || !driver->cuMulticastAddDevice ||
         !driver->cuMulticastBindMem || !driver->cuMulticastUnbind ||
         !driver->cuMulticastGetGranularity)
         return "the driver has no multicast functions";
-    if (CU_RESULT(cuDeviceGetAttribute, &supported, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
-                  device) != CUDA_SUCCESS ||
-        !supported)
-        return "the device reports no multicast";
-    if (CU_RESULT(cuDeviceGetAttribute, &supported, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                  device) != CUDA_SUCCESS ||
-        supported < 9)
-        return "the device's compute capability is below 9.0";
+    if (read_attribute(driver, device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, &supported) ||
+        read_attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major))
+        return smfar_last_error();
+    if (!supported) return "the device reports no multicast";
+    if (major < 9) return "the device's compute capability is below 9.0";
     return NULL;
 }
 

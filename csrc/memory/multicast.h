@@ -20,7 +20,8 @@ struct multicast_window {
     CUdeviceptr base; /* the mapping */
 };
 
-/* Why this rank cannot use multicast, or NULL when it can as far as it knows. */
+/* Why this rank cannot use multicast, or NULL when it can as far as it knows. The words stay until
+ * this thread's next failure. */
 const char *multicast_unavailable(struct driver *driver, CUdevice device);
 
 /* Collective; only when no rank has a reason against it. Every rank's `memory` (of `bytes`, on its
