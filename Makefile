@@ -5,7 +5,7 @@
 #   TORCH=2.13.0     which torch to install when none that fits is there (or a pip requirement)
 #   PYTHON=python3   the Python that makes the environment VENV=.venv
 #   PTXAS, PTXAS12   assemblers to check the kernels with, beside those found on PATH and in VENV
-#   VARIANT          test (default), asan, ubsan or tsan
+#   VARIANT          test (default), asan, ubsan, tsan or aarch64
 #   V=1              show the commands
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
@@ -51,11 +51,11 @@ PROGRAMS := $(UNIT) $(SOFT_TEST) $(B)/bin/checkptx $(SWITCHES)
 
 C_FILES = $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/torch/*.cpp tests/*/*.[ch] examples/*.c)
 
-.PHONY: help demo test check check-all lib programs units fuzz asan ubsan tsan sanitized format \
+.PHONY: help demo test check check-all lib programs units fuzz asan ubsan tsan aarch64 sanitized format \
         format-check warnings lint ptx clean
 help:
 	@sed -n 's/^#  *//p' Makefile | head -8
-	@echo 'make demo | test | check | check-all | lib | asan | ubsan | tsan | format | clean'
+	@echo 'make demo | test | check | check-all | lib | asan | ubsan | tsan | aarch64 | fuzz | format | clean'
 
 # ---- the environment and the libraries ----
 
@@ -116,6 +116,15 @@ asan ubsan tsan:
 	@$(MAKE) --no-print-directory VARIANT=$@ sanitized
 sanitized: $(VENV)/ready programs
 	@$(RUN) unit soft checkptx
+
+# built for another processor, run by an emulator
+AARCH64_CC ?= aarch64-linux-gnu-gcc
+AARCH64_RUN ?= qemu-aarch64 -L /usr/aarch64-linux-gnu
+aarch64: $(VENV)/ready
+	@if command -v $(AARCH64_CC) $(firstword $(AARCH64_RUN)) >/dev/null; then \
+	    $(MAKE) --no-print-directory VARIANT=$@ CC=$(AARCH64_CC) programs && \
+	    $(PY) tests/run.py --bin build/$@/bin --under '$(AARCH64_RUN)' unit soft; \
+	else echo 'aarch64: skipped, no cross-compiler or no emulator'; fi
 
 programs: $(VENV)/ready $(PROGRAMS)
 

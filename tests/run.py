@@ -74,13 +74,13 @@ def run_pytest(count, bin_dir):
     return None
 
 
-def run_group(count, group, bin_dir):
+def run_group(count, group, bin_dir, under):
     if group == "python":
         run_pytest(count, bin_dir)
     elif group == "checkptx":
-        run_program(count, "checkptx", [bin_dir / "checkptx"])
+        run_program(count, "checkptx", [*under, bin_dir / "checkptx"])
         schedules = ["--schedules", "2000", "--seed", "1"]
-        run_program(count, "checkptx/schedules", [bin_dir / "checkptx", *schedules])
+        run_program(count, "checkptx/schedules", [*under, bin_dir / "checkptx", *schedules])
     elif group == "mutate":
         script = ROOT / "tests" / "mutate" / "run.py"
         run_program(count, group, [sys.executable, script, "--checkptx", bin_dir / "checkptx"])
@@ -91,18 +91,19 @@ def run_group(count, group, bin_dir):
         for path in sorted((bin_dir / group).glob("test_*")):
             source = ROOT / "tests" / group / f"{path.name}.c"
             if source.exists():  # else a program that an earlier build left
-                run_program(count, f"{group}/{path.name}", [path])
+                run_program(count, f"{group}/{path.name}", [*under, path])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", type=Path, required=True, help="where the C programs are")
+    parser.add_argument("--under", default="", help="an emulator and its options, for C programs")
     parser.add_argument("groups", nargs="+", choices=GROUPS)
     args = parser.parse_args()
     os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
     count = Count()
     for group in args.groups:
-        run_group(count, group, args.bin.resolve())
+        run_group(count, group, args.bin.resolve(), args.under.split())
     print(count.line())
     return 1 if count.failed or not count.passed else 0
 

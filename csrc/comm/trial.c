@@ -41,6 +41,14 @@ fail:
     return status;
 }
 
+/* Before work on the others' memory: a call that came back late finds that they have given up and
+ * taken it away. */
+static enum smfar_status still_together(const struct smfar_comm *comm)
+{
+    if (!exchange_broken(comm->exchange)) return SMFAR_OK;
+    return FAIL(SMFAR_ERR_PEER, "the other ranks have given up");
+}
+
 static CUdeviceptr slot_address(const struct smfar_comm *comm)
 {
     return comm->window->peer[comm->rank] + comm->window->slot;
@@ -65,6 +73,7 @@ static enum smfar_status run_sum(struct smfar_comm *comm, uint32_t *words)
     args.offset = comm->window->slot;
     args.count = TRIAL_COUNT;
     CU(cuMemsetD32Async, slot_address(comm), (unsigned)comm->rank + 1, TRIAL_COUNT, comm->stream);
+    TRY(still_together(comm));
     TRY(channel_launch(&call, call.kernel, 1, 256, 0, &args));
     CU(cuMemcpyDtoHAsync, words, slot_address(comm), TRIAL_COUNT * sizeof(words[0]), comm->stream);
     return settle(comm);
@@ -109,6 +118,7 @@ static enum smfar_status run_copy(struct smfar_comm *comm)
     size_t bytes = TRIAL_COUNT * sizeof(uint32_t);
     size_t part = comm->window->slot + bytes * ((size_t)comm->rank + 1);
     CU(cuMemsetD32Async, slot_address(comm), (unsigned)comm->rank + 1, TRIAL_COUNT, comm->stream);
+    TRY(still_together(comm));
     CU(cuMemcpyAsync, comm->window->multicast.base + part, slot_address(comm), bytes, comm->stream);
     return settle(comm);
 fail:
