@@ -123,7 +123,7 @@ AARCH64_RUN ?= qemu-aarch64 -L /usr/aarch64-linux-gnu
 aarch64: $(VENV)/ready
 	@if command -v $(AARCH64_CC) $(firstword $(AARCH64_RUN)) >/dev/null; then \
 	    $(MAKE) --no-print-directory VARIANT=$@ CC=$(AARCH64_CC) programs && \
-	    $(PY) tests/run.py --bin build/$@/bin --under '$(AARCH64_RUN)' unit soft; \
+	    SMFAR_TEST_EMULATED=1 $(PY) tests/run.py --bin build/$@/bin --under '$(AARCH64_RUN)' unit soft; \
 	else echo 'aarch64: skipped, no cross-compiler or no emulator'; fi
 
 programs: $(VENV)/ready $(PROGRAMS)
