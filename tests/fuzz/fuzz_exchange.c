@@ -127,6 +127,7 @@ static void fuzz_hello(const uint8_t *data, size_t size)
     must(status != SMFAR_OK && ex == NULL);
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 3 || size > MOST_BYTES) return 0;

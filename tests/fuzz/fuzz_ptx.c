@@ -5,6 +5,7 @@
 
 #include "../../csrc/soft/ptx.h"
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct ptx_module *module = NULL;
