@@ -51,11 +51,12 @@ PROGRAMS := $(UNIT) $(SOFT_TEST) $(B)/bin/checkptx $(SWITCHES)
 
 C_FILES = $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/torch/*.cpp tests/*/*.[ch] examples/*.c)
 
-.PHONY: help demo test check check-all lib programs units fuzz asan ubsan tsan aarch64 sanitized format \
-        format-check warnings lint ptx clean
+.PHONY: help demo test check check-all lib programs units model fuzz asan ubsan tsan aarch64 \
+        sanitized format format-check warnings lint ptx clean
 help:
 	@sed -n 's/^#  *//p' Makefile | head -8
-	@echo 'make demo | test | check | check-all | lib | asan | ubsan | tsan | aarch64 | fuzz | format | clean'
+	@echo 'make demo | test | check | check-all | model | fuzz | lib | asan | ubsan | tsan | aarch64'
+	@echo 'make format | clean'
 
 # ---- the environment and the libraries ----
 
@@ -82,13 +83,17 @@ units: programs
 check: format-check warnings lint lib programs
 	@$(RUN) unit check
 
-check-all: lib programs
+check-all: lib programs model
 	$(B)/bin/checkptx --schedules 20000 --seed 1000001
 	$(PY) tests/mutate/run.py --checkptx $(B)/bin/checkptx
 	$(B)/bin/unit/test_sweep --all
 	$(B)/bin/unit/test_cycles 1000
 	$(B)/bin/checkptx --all
 	@$(MAKE) --no-print-directory fuzz
+
+# the barrier between ranks, for spin; 77: there is none, and it has said so
+model: $(VENV)/ready
+	@$(PY) tests/model/run.py || [ $$? = 77 ]
 
 # each fuzzer for FUZZ_S seconds, from generated seeds; what it finds stays in build/fuzz
 FUZZ_S ?= 60
