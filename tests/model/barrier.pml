@@ -171,6 +171,20 @@ work:
            :: else
            fi;
        }
+       d_step { /* done.ptxh: whoever tells the host has all results in its past */
+           if
+#ifndef DONE_EARLY
+           :: STAGE_OUT ->
+               count(count_end[r], last);
+#ifndef RELAXED_COUNT_END
+               join(AT_COUNT_END)
+#endif
+#endif
+           :: else
+           fi;
+           assert(!last || (seen[me] & OURS) == OURS);
+           assert(!last || STAGE_OUT || !MULTICAST || (fenced[me] & OURS) == OURS);
+       }
 
 leave:
        atomic {

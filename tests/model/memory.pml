@@ -67,6 +67,7 @@
 #define INPUT(l) (2 * (l))
 #define RESULT(l) (2 * (l) + 1)
 #define BAD 255
+#define OURS (((1 << (N * B)) - 1) << (r * N * B)) /* rank r's cells, a bit each */
 #define OWN 0
 #define SWITCH MULTICAST
 
@@ -74,8 +75,9 @@
 #define AT_STREAM(r) (N * B + (r))
 #define AT_COUNT_IN (N * B + N + r)
 #define AT_COUNT_OUT (N * B + 2 * N + r)
-#define AT_WORD(r, line) (N * B + 3 * N + 2 * (r) + (line))
-#define AGENTS (N * B + 5 * N)
+#define AT_COUNT_END (N * B + 3 * N + r)
+#define AT_WORD(r, line) (N * B + 4 * N + 2 * (r) + (line))
+#define AGENTS (N * B + 6 * N)
 
 byte value[CELLS];  /* INPUT or RESULT of a launch, or BAD */
 bit address[CELLS]; /* of the last access: OWN or SWITCH */
@@ -86,7 +88,7 @@ byte word[2 * N * N];   /* [line][reader][writer] */
 byte flight[2 * N * N]; /* the same, on their way */
 byte offset[2 * N];     /* [line][writer]: the launch whose offset was published last */
 byte epoch[N];
-byte count_in[N], count_out[N];
+byte count_in[N], count_out[N], count_end[N];
 bool failed[N];
 byte record[N]; /* why */
 bool lost;      /* some rank has failed: data may be wrong, but no launch may end well with it */

@@ -29,6 +29,7 @@ AHEAD = "ahead"  # a wait found a word of a later phase than its own
 # What a failed assertion means: a piece of its text, as spin prints it.
 MEANING = (
     ("good||lost", RACE),
+    ("!(last)", RACE),
     ("offset[", RACE),
     ("violated good", SPOILT),
     ("spoilt[", SPOILT),
@@ -79,9 +80,12 @@ CASES = (
     ("fault: arriving without release", "NO_RELEASE", RACE),
     ("fault: waiting without acquire", "NO_ACQUIRE", RACE),
     ("fault: no alias fence", f"NO_FENCE {STAGED}", RACE),
+    ("fault: no alias fence, in the window", "NO_FENCE", RACE),
     ("fault: alias fence after the release", f"FENCE_AFTER {STAGED}", RACE),
     ("fault: entry count relaxed", f"RELAXED_COUNT_IN {STAGED}", RACE),
     ("fault: exit count relaxed", "RELAXED_COUNT_OUT", RACE),
+    ("fault: end count relaxed", f"RELAXED_COUNT_END {STAGED}", RACE),
+    ("fault: the host is told before all have copied", f"DONE_EARLY {STAGED}", RACE),
     ("fault: block 0 arrives at the entry", f"NO_COUNT_IN {STAGED}", RACE),
     ("fault: block 0 arrives at the exit", "NO_COUNT_OUT", RACE),
     ("fault: only block 0 waits at the entry", "ONE_BLOCK_WAITS", RACE),
