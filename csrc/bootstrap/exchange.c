@@ -374,6 +374,16 @@ static enum smfar_status spread_descriptors(struct exchange *ex, int fd, int *fd
     return status;
 }
 
+/* For want of free descriptors a rank fails alone, but in step: the vote that follows tells. */
+static enum smfar_status end_descriptors(struct exchange *ex, enum smfar_status status)
+{
+    char text[512];
+    if (status != SMFAR_ERR_SYSTEM) return exchange_break(ex, status);
+    snprintf(text, sizeof(text), "%s", smfar_last_error());
+    if (ex->rank == 0) tell_failure(ex, status, text);
+    return FAIL(status, "%s", text);
+}
+
 enum smfar_status exchange_descriptors(struct exchange *ex, int fd, int *fds_out)
 {
     int64_t deadline;
@@ -385,7 +395,7 @@ enum smfar_status exchange_descriptors(struct exchange *ex, int fd, int *fds_out
     if (status == SMFAR_OK) return status;
     for (int r = 0; r < ex->ranks; r++)
         if (fds_out[r] >= 0) close(fds_out[r]), fds_out[r] = -1;
-    return exchange_break(ex, status);
+    return end_descriptors(ex, status);
 }
 
 enum smfar_status exchange_descriptor(struct exchange *ex, int fd, int *fd_out)
@@ -397,7 +407,7 @@ enum smfar_status exchange_descriptor(struct exchange *ex, int fd, int *fd_out)
     if (ex->rank != 0) status = receive_message(ex, 0, NULL, 0, fd_out, 1, deadline);
     for (int r = 1; ex->rank == 0 && r < ex->ranks && status == SMFAR_OK; r++)
         status = send_message(ex, r, SMFAR_OK, NULL, 0, &fd, 1, deadline);
-    return status == SMFAR_OK ? status : exchange_break(ex, status);
+    return status == SMFAR_OK ? status : end_descriptors(ex, status);
 }
 
 /* ---- watching ---- */
