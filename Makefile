@@ -6,6 +6,7 @@
 #   PYTHON=python3   the Python that makes the environment VENV=.venv
 #   PTXAS, PTXAS12   assemblers to check the kernels with, beside those found on PATH and in VENV
 #   VARIANT          test (default), asan, ubsan, tsan or aarch64
+#   MPI=1            build and run examples/hello.c with MPI
 #   V=1              show the commands
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
@@ -51,11 +52,11 @@ PROGRAMS := $(UNIT) $(SOFT_TEST) $(B)/bin/checkptx $(SWITCHES)
 
 C_FILES = $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/torch/*.cpp tests/*/*.[ch] examples/*.c)
 
-.PHONY: help demo test check check-all lib programs units model fuzz asan ubsan tsan aarch64 \
-        sanitized format format-check warnings lint ptx clean
+.PHONY: help demo hello test check check-all lib programs units model fuzz asan ubsan tsan \
+        aarch64 sanitized format format-check warnings lint ptx clean
 help:
-	@sed -n 's/^#  *//p' Makefile | head -8
-	@echo 'make demo | test | check | check-all | model | fuzz | lib | asan | ubsan | tsan | aarch64'
+	@sed -n 's/^#  *//p' Makefile | head -9
+	@echo 'make demo | hello | test | check | check-all | model | fuzz | lib | asan | ubsan | tsan | aarch64'
 	@echo 'make format | clean'
 
 # ---- the environment and the libraries ----
@@ -70,11 +71,28 @@ lib: $(VENV)/ready
 demo: lib
 	$(VENV)/bin/torchrun --standalone --nproc-per-node 4 examples/ddp.py
 
+# as a program of one's own is built and linked
+HELLO := $(B)/bin/$(if $(MPI),hello_mpi,hello)
+smfar/libsmfar.so smfar/libsmfar_soft.so:
+	@$(MAKE) --no-print-directory lib
+$(HELLO): examples/hello.c csrc/smfar.h smfar/libsmfar.so smfar/libsmfar_soft.so
+	@mkdir -p $(@D)
+	$(Q)$(if $(MPI),mpicc -DMPI,$(CC)) -O2 -Wall -pthread -Icsrc $< -Lsmfar -lsmfar \
+	    -Wl,-rpath,'$(CURDIR)/smfar' -o $@
+
+hello: $(HELLO)
+ifdef MPI
+	timeout 60 mpirun --oversubscribe -n 4 $(HELLO)
+else
+	NTHREADS=4 timeout 60 $(HELLO)
+	NPROCS=4 timeout 60 $(HELLO)
+endif
+
 # ---- tests ----
 
 RUN = CC='$(CC)' PTXAS='$(PTXAS)' PTXAS12='$(PTXAS12)' $(PY) tests/run.py --bin $(B)/bin
 
-test: lib programs
+test: lib programs hello
 	@$(RUN) unit soft checkptx mutate check python
 
 units: programs
@@ -86,6 +104,9 @@ check: format-check warnings lint lib programs
 check-all: lib programs model
 	$(B)/bin/checkptx --schedules 20000 --seed 1000001
 	$(PY) tests/mutate/run.py --checkptx $(B)/bin/checkptx
+	@if command -v mpicc >/dev/null; then $(MAKE) --no-print-directory MPI=1 hello; \
+	else echo 'hello under MPI: skipped, no mpicc'; fi
+	$(B)/bin/unit/test_stress 100000
 	$(B)/bin/unit/test_sweep --all
 	$(B)/bin/unit/test_cycles 1000
 	$(B)/bin/checkptx --all
@@ -193,7 +214,7 @@ format-check: $(VENV)/ready
 
 # not in the builds: a compiler newer than ours may warn of more
 warnings:
-	$(Q)$(CC) $(STD) $(WARN) -Werror -fsyntax-only $(filter %.c,$(C_FILES))
+	$(Q)$(CC) $(STD) $(WARN) -Werror -Icsrc -fsyntax-only $(filter %.c,$(C_FILES))
 
 # cppcheck knows neither vector types nor _Atomic(type), hence two checks off, nor _Noreturn
 lint:

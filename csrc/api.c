@@ -256,7 +256,9 @@ enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes, void **ptr_
     pthread_mutex_unlock(&comm->heap_lock);
     if (status == SMFAR_OK) *ptr_out = (void *)(uintptr_t)(comm->window->peer[comm->rank] + offset);
     leave(comm);
-    return status;
+    /* a failed group has no connections any more: say why */
+    enum smfar_status failure = status == SMFAR_OK ? SMFAR_OK : failure_check(comm);
+    return failure == SMFAR_OK ? status : failure;
 }
 
 void smfar_window_free(smfar_comm *comm, void *ptr)
@@ -321,9 +323,12 @@ enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text, size_t size)
     multicast_count(&objects, &windows);
     n = snprintf(text, size,
                  "rank %d of %d on the %s; multicast %s; window of %zu bytes, steps of %zu; "
-                 "multicast objects in this process: %d, serving %d windows\n",
+                 "multicast objects in this process: %d, serving %d windows\n"
+                 "  holds %zu bytes of device memory, %zu bytes of host memory shared by the "
+                 "group, %d sockets\n",
                  comm->rank, comm->ranks, comm->driver->name, comm->multicast_reason,
-                 comm->window->bytes, comm->agreed.chunk_bytes, objects, windows);
+                 comm->window->bytes, comm->agreed.chunk_bytes, objects, windows,
+                 comm->window->bytes, page_bytes(), comm->rank == 0 ? comm->ranks - 1 : 1);
     for (int r = 0; r < comm->ranks && n > 0 && (size_t)n < size; r++) {
         const struct capability *rank = &comm->capability[r];
         n += snprintf(text + n, size - (size_t)n,

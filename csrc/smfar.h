@@ -90,6 +90,12 @@ struct smfar_store {
                              int64_t timeout_ms);
 };
 
+/* What ranks without a store need to meet: made once, anywhere on the host, and given to every rank
+ * by the program (as an argument, through MPI_Bcast, …). Printable, ends with a zero byte. */
+struct smfar_id {
+    char text[64];
+};
+
 /* Zero means the default for every field but driver and device. */
 struct smfar_config {
     enum smfar_driver driver;
@@ -119,10 +125,23 @@ SMFAR_EXPORT enum smfar_status smfar_comm_create(const struct smfar_config *conf
                                                  const struct smfar_store *store, int rank,
                                                  int ranks, smfar_comm **comm_out);
 
-/* Ends the communicator. Blocks until its own work has ended, at most the timeout (2 s after a
- * failure). Not collective: a rank may leave once its work is done; a rank that calls a further
- * collective gets SMFAR_ERR_PEER at once. NULL is allowed. Memory
- * allocated in the window must no longer be used. */
+/* A new id. Never blocks. */
+SMFAR_EXPORT enum smfar_status smfar_unique_id(struct smfar_id *id_out);
+
+/* As smfar_comm_create, for ranks that hold one id: threads, processes, or started by mpirun, of
+ * one user on one host. Rank 0 waits for the others under a name that the id holds, so nothing
+ * else has to run. One id serves one communicator. */
+SMFAR_EXPORT enum smfar_status smfar_comm_init_rank(const struct smfar_id *id, int rank, int ranks,
+                                                    const struct smfar_config *config,
+                                                    smfar_comm **comm_out);
+
+/* Ends the communicator. Blocks until its own work has ended, at most the timeout (after a failure
+ * 2 s), and with multicast 2 s more until no other rank can write to this rank's memory; what
+ * cannot be given back then stays until the process ends. Not collective: a rank may leave once its
+ * work is done; a rank that calls a further collective gets SMFAR_ERR_PEER at once. NULL is
+ * allowed, and so is a forked child, which gives back nothing. Memory allocated in the window must
+ * no longer be used, no other thread may use the communicator, and the last collective's stream
+ * must still be there. */
 SMFAR_EXPORT void smfar_comm_destroy(smfar_comm *comm);
 
 /* Makes every rank's pending and later calls fail with SMFAR_ERR_ABORTED and `reason`. Makes no

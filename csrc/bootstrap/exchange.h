@@ -1,10 +1,11 @@
-/* How the ranks of a group talk while it is set up, and how they notice that one has died.
+/* How the ranks of a group talk while it is set up, and when they allocate together.
  *
- * Ranks find each other through the key-value store; from then on every rank holds one socket to
- * rank 0, which relays. Every function marked collective must be called by every rank in the same
- * order; each has the exchange's deadline, and each fails on every rank when it fails on one. After
- * that ranks may be at different steps: every later call fails at once with the same words. (A
- * status other than SMFAR_OK that ranks agree on is no such failure.) */
+ * Ranks find each other through the key-value store, or under an id; from then on every rank holds
+ * one socket to rank 0, which relays. Every function marked collective must be called by every rank
+ * in the same order; each has the exchange's deadline (ranks other than 0 a second more, so that
+ * they hear from rank 0 who is missing), and each fails on every rank when it fails on one.
+ * After that ranks may be at different steps: every later call fails at once with the same words.
+ * (A status other than SMFAR_OK that ranks agree on is no such failure.) */
 #ifndef SMFAR_BOOTSTRAP_EXCHANGE_H
 #define SMFAR_BOOTSTRAP_EXCHANGE_H
 
@@ -17,6 +18,10 @@ struct exchange;
 /* Collective. Refuses ranks of other versions, other users, or on other hosts, naming them. */
 enum smfar_status exchange_create(const struct smfar_store *store, int rank, int ranks,
                                   int64_t timeout_ms, struct exchange **exchange_out);
+
+/* The same for ranks that hold one id instead of a store: rank 0 listens under the id's name. */
+enum smfar_status exchange_meet(const struct smfar_id *id, int rank, int ranks, int64_t timeout_ms,
+                                struct exchange **exchange_out);
 void exchange_destroy(struct exchange *exchange);
 
 int exchange_rank(const struct exchange *exchange);
@@ -44,15 +49,14 @@ enum smfar_status exchange_descriptors(struct exchange *exchange, int fd, int *f
  * exchange_agree must follow here, too. */
 enum smfar_status exchange_descriptor(struct exchange *exchange, int fd, int *fd_out);
 
+/* Ends every connection: whoever waits in a collective function, here or on a rank at the other
+ * end, fails with SMFAR_ERR_PEER at once, and so does every later one. From any thread. */
+void exchange_interrupt(struct exchange *exchange);
+
 /* Ends the exchange for every rank with `status` and this thread's error; for when this rank cannot
  * make its next call. Not while another thread is inside a collective function. Returns `status`.
  */
 enum smfar_status exchange_break(struct exchange *exchange, enum smfar_status status);
 int exchange_broken(const struct exchange *exchange);
-
-/* Waits at most timeout_ms for a connection to end. Returns the rank whose connection to rank 0 has
- * ended (0 itself, seen from the others), or -1. Each is returned once. Thread-safe against the
- * collective functions. */
-int exchange_wait_lost(struct exchange *exchange, int timeout_ms);
 
 #endif

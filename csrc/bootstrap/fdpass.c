@@ -48,7 +48,7 @@ enum smfar_status fdpass_listen(const char *name, int backlog, int *socket_out)
     return SMFAR_OK;
 }
 
-enum smfar_status fdpass_connect(const char *name, int64_t deadline, int *socket_out)
+enum smfar_status fdpass_connect(const char *name, int early, int64_t deadline, int *socket_out)
 {
     struct sockaddr_un address;
     socklen_t length;
@@ -56,9 +56,12 @@ enum smfar_status fdpass_connect(const char *name, int64_t deadline, int *socket
     enum smfar_status status = new_socket(name, &address, &length, &fd);
     if (status != SMFAR_OK) return status;
     while (connect(fd, (struct sockaddr *)&address, length)) {
-        if ((errno != EAGAIN && errno != EINTR) || fdpass_now() >= deadline) {
-            status = FAIL_ERRNO("connecting to rank 0 over an abstract Unix socket (do the ranks "
-                                "share one network namespace?)");
+        int nobody = early && errno == ECONNREFUSED;
+        if ((errno != EAGAIN && errno != EINTR && !nobody) || fdpass_now() >= deadline) {
+            status = nobody ? FAIL(SMFAR_ERR_TIMEOUT, "nobody listens under the id")
+                            : FAIL_ERRNO(
+                                  "connecting to rank 0 over an abstract Unix socket (do the ranks "
+                                  "share one network namespace?)");
             close(fd);
             return status;
         }

@@ -16,8 +16,9 @@ int64_t fdpass_now(void);
 /* A listening socket under the abstract name. */
 enum smfar_status fdpass_listen(const char *name, int backlog, int *socket_out);
 
-/* A connection to the abstract name; retried until the deadline. */
-enum smfar_status fdpass_connect(const char *name, int64_t deadline, int *socket_out);
+/* A connection to the abstract name, tried until the deadline while its queue is full and, when
+ * `early`, while nobody listens there yet: then SMFAR_ERR_TIMEOUT. */
+enum smfar_status fdpass_connect(const char *name, int early, int64_t deadline, int *socket_out);
 
 /* The next connection and who made it. SMFAR_ERR_TIMEOUT at the deadline. */
 enum smfar_status fdpass_accept(int listener, int64_t deadline, int *socket_out, pid_t *pid_out,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "failure.h"
+#include "ring.h"
 
 static uint32_t hash_words(const uint64_t *words, int count)
 {
@@ -39,6 +40,7 @@ static void announce(const struct call *call)
     entry->root = call->root;
     entry->kernel = call->kernel;
     entry->count = call->count;
+    entry->chain = ring_chain(comm, call->sequence, call->hash);
     atomic_store_explicit(&entry->sequence, call->sequence, memory_order_release);
 }
 
@@ -67,15 +69,18 @@ static enum smfar_status give_up(const struct call *call, enum smfar_status stat
     return FAIL(status, "%s", text);
 }
 
-/* Begins the collective unless a rank has left. Announcing first and looking second is one half of
- * an agreement with smfar_comm_destroy, which says that it leaves and then waits for whatever was
- * begun: so no kernel writes to a multicast address from which a rank's memory has been unbound. */
+/* Begins the collective unless a rank has left, or calls another. Announcing first and looking
+ * second is one half of an agreement with smfar_comm_destroy, which says that it leaves and then
+ * waits for whatever was begun: so no kernel writes to a multicast address from which a rank's
+ * memory has been unbound. */
 static enum smfar_status join_others(const struct call *call)
 {
     struct smfar_comm *comm = call->comm;
     struct page_words *words = comm->page.host->words;
     atomic_store(&words[comm->rank].begun, call->sequence);
-    enum smfar_status status = failure_check_left(comm, call->sequence);
+    uint64_t different = ring_difference(comm, call->sequence);
+    enum smfar_status status =
+        different ? failure_mismatch(comm, different) : failure_check_left(comm, call->sequence);
     if (status != SMFAR_OK) atomic_store(&words[comm->rank].begun, call->sequence - 1);
     return status;
 }

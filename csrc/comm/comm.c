@@ -6,14 +6,16 @@
 #include <unistd.h>
 
 #include "../base/log.h"
+#include "../bootstrap/unique_id.h"
 #include "failure.h"
+#include "life.h"
 #include "watchdog.h"
 #include "work.h"
 
 static const int64_t MOST_TIMEOUT_MS = 1000000000000;
 
 /* How long destroy waits for work of a group that has failed. */
-enum { DRAIN_AFTER_FAILURE_MS = 2000, AWAIT_OTHERS_MS = 1000 };
+enum { DRAIN_AFTER_FAILURE_MS = 2000, AWAIT_OTHERS_MS = 2000 };
 
 enum smfar_status comm_enter(struct smfar_comm *comm)
 {
@@ -53,18 +55,25 @@ void comm_set_timeout(struct smfar_comm *comm, int64_t timeout_ms)
     atomic_store(&comm->timeout_ms, timeout_ms < MOST_TIMEOUT_MS ? timeout_ms : MOST_TIMEOUT_MS);
 }
 
-enum smfar_status smfar_comm_create(const struct smfar_config *config,
-                                    const struct smfar_store *store, int rank, int ranks,
-                                    smfar_comm **comm_out)
+static enum smfar_status check_arguments(const struct smfar_config *config, int rank, int ranks,
+                                         smfar_comm **comm_out)
 {
-    if (!config || !store || !store->set || !store->get || !comm_out)
-        return FAIL(SMFAR_ERR_ARGUMENT, "config, store, its two functions and comm_out are needed");
+    if (!config || !comm_out) return FAIL(SMFAR_ERR_ARGUMENT, "config and comm_out are needed");
     if (ranks < 1 || ranks > SMFAR_MAX_RANKS || rank < 0 || rank >= ranks)
         return FAIL(SMFAR_ERR_ARGUMENT,
                     "rank %d of %d: smfar serves 1 to %d ranks, numbered from 0", rank, ranks,
                     SMFAR_MAX_RANKS);
     if (config->sm_budget < 0 || config->timeout_ms < 0)
         return FAIL(SMFAR_ERR_ARGUMENT, "sm_budget and timeout_ms must not be negative");
+    return SMFAR_OK;
+}
+
+static enum smfar_status create(const struct smfar_config *config, const struct smfar_store *store,
+                                const struct smfar_id *id, int rank, int ranks,
+                                smfar_comm **comm_out)
+{
+    enum smfar_status status = check_arguments(config, rank, ranks, comm_out);
+    if (status != SMFAR_OK) return status;
     struct smfar_comm *comm = calloc(1, sizeof(*comm));
     if (!comm) return FAIL(SMFAR_ERR_MEMORY, "no memory for a communicator");
     comm->rank = rank;
@@ -73,9 +82,27 @@ enum smfar_status smfar_comm_create(const struct smfar_config *config,
     pthread_mutex_init(&comm->lock, NULL);
     pthread_mutex_init(&comm->heap_lock, NULL);
     log_set_rank(rank);
-    enum smfar_status status = setup_run(comm, config, store);
-    if (status == SMFAR_OK) *comm_out = comm;
-    return status;
+    status = setup_run(comm, config, store, id);
+    if (status != SMFAR_OK) return status;
+    atomic_store(&comm->ready, 1);
+    *comm_out = comm;
+    return SMFAR_OK;
+}
+
+enum smfar_status smfar_comm_create(const struct smfar_config *config,
+                                    const struct smfar_store *store, int rank, int ranks,
+                                    smfar_comm **comm_out)
+{
+    if (!store || !store->set || !store->get)
+        return FAIL(SMFAR_ERR_ARGUMENT, "a store with its two functions is needed");
+    return create(config, store, NULL, rank, ranks, comm_out);
+}
+
+enum smfar_status smfar_comm_init_rank(const struct smfar_id *id, int rank, int ranks,
+                                       const struct smfar_config *config, smfar_comm **comm_out)
+{
+    enum smfar_status status = unique_id_check(id);
+    return status == SMFAR_OK ? create(config, NULL, id, rank, ranks, comm_out) : status;
 }
 
 static int stream_ended(struct smfar_comm *comm)
@@ -98,17 +125,15 @@ static int drain(struct smfar_comm *comm)
     return atomic_load(&comm->page.host->words[comm->rank].done) >= sequence;
 }
 
-/* The other half of channel.c's join_others: waits until every rank has ended what it had begun
- * before it could see that this one leaves. Bounded, since a rank that died never ends it. */
-static void await_others(struct smfar_comm *comm)
+/* Tells that this rank leaves, and waits until no other rank's kernel can write to its memory
+ * through the switch: the other half of channel.c's join_others. Returns 0 when that cannot be
+ * known. Peers' own mappings keep the memory that they write to. */
+static int part(struct smfar_comm *comm, int drained)
 {
-    const struct page_words *words = comm->page.host->words;
-    for (int r = 0, waited = 0; r < comm->ranks && waited < AWAIT_OTHERS_MS;)
-        if (atomic_load(&words[r].left) ||
-            atomic_load(&words[r].done) >= atomic_load(&words[r].begun))
-            r++;
-        else
-            usleep(1000), waited++;
+    if (!comm->page.host) return drained;
+    atomic_store(&comm->page.host->words[comm->rank].left, drained ? LEFT_QUIET : LEFT_RUNNING);
+    if (!comm->agreed.multicast || !atomic_load(&comm->ready)) return drained;
+    return drained && life_wait_quiet(comm, AWAIT_OTHERS_MS);
 }
 
 static void destroy_gpu_objects(struct smfar_comm *comm)
@@ -126,11 +151,10 @@ void smfar_comm_destroy(smfar_comm *comm)
     if (!comm) return;
     if (comm->owner_pid != (int)getpid()) return; /* a forked child owns nothing of it */
     int drained = drain(comm);
+    drained = part(comm, drained);
     watchdog_stop(comm);
-    if (comm->page.host) atomic_store(&comm->page.host->words[comm->rank].left, 1);
-    if (drained && comm->agreed.multicast) await_others(comm);
     if (!drained)
-        log_warn("work of a failed group has not ended; its memory stays until the process ends");
+        log_warn("kernels of this group may still run; its memory stays until the process ends");
     if (drained && comm->retained && comm_enter(comm) == SMFAR_OK) {
         destroy_gpu_objects(comm);
         comm_leave(comm);

@@ -3,6 +3,7 @@
 #define SMFAR_COMM_COMM_H
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
 #include "../bootstrap/exchange.h"
@@ -62,9 +63,11 @@ struct smfar_comm {
     int path_count;
     struct plan_cache *plans; /* of collectives/ */
 
+    _Atomic int ready; /* every rank has set it up: from now on a failure is the group's */
     pthread_t watchdog;
     int watching;
-    _Atomic int stop;
+    sem_t watch_holds; /* posted once the watchdog holds its life */
+    sem_t watch_stop;  /* posted to end it */
 };
 
 /* Makes the communicator's context current on this thread, and undoes that. Returns 0 when the
@@ -81,10 +84,10 @@ enum smfar_status comm_check(struct smfar_comm *comm);
 /* Sets the deadline of waits, at most some thirty years: nanoseconds of it must fit a word. */
 void comm_set_timeout(struct smfar_comm *comm, int64_t timeout_ms);
 
-/* setup.c: everything between the first exchange and a usable communicator, which a failure
- * destroys. */
+/* setup.c: everything from finding each other, through `store` or else by `id`, to a usable
+ * communicator. A failure destroys it. */
 enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *config,
-                            const struct smfar_store *store);
+                            const struct smfar_store *store, const struct smfar_id *id);
 
 /* trial.c: does multicast give the right sum on every rank, and do copies to it? Collective. A
  * failure leaves the signals as new. */

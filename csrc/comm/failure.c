@@ -1,52 +1,34 @@
 /* See failure.h. */
 #include "failure.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "../base/log.h"
-#include "names.h"
+#include "ring.h"
 
-/* "all_reduce(sum, f32, 1024 elements, …)": what a rank enqueued under this number. */
-static void describe_call(struct smfar_comm *comm, int rank, uint64_t sequence, char *text,
-                          size_t size)
+static void describe_mismatch(struct smfar_comm *comm, uint64_t sequence, char *text, size_t size)
 {
-    const struct page_entry *entry = &comm->page.host->ring[rank][sequence % PAGE_RING];
-    if (atomic_load_explicit(&entry->sequence, memory_order_acquire) != sequence) {
-        snprintf(text, size, "something else");
-        return;
-    }
-    int n = snprintf(text, size, "%s(", name_collective(entry->collective));
-    if (entry->collective == COLLECTIVE_ALL_REDUCE)
-        n += snprintf(text + n, size - (size_t)n, "%s, ", name_op(entry->op));
-    if (entry->collective == COLLECTIVE_BROADCAST)
-        n += snprintf(text + n, size - (size_t)n, "root %d, ", entry->root);
-    if (entry->collective != COLLECTIVE_BARRIER)
-        n += snprintf(text + n, size - (size_t)n, "%s, %llu elements, ", name_dtype(entry->dtype),
-                      (unsigned long long)entry->count);
-    snprintf(text + n, size - (size_t)n, "kernel %s)",
-             entry->kernel < KERNELS ? kernel_rows[entry->kernel].file : "none");
+    int n = snprintf(text, size, "ranks called different collectives as number %llu: ",
+                     (unsigned long long)sequence);
+    ring_describe_all(comm, sequence, text + n, size - (size_t)n);
 }
 
 /* What my kernel's error record says. */
 static enum smfar_status describe_record(struct smfar_comm *comm, const struct error_record *record,
                                          char *text, size_t size)
 {
-    char mine[160], theirs[160];
-    int peer = (int)record->peer;
-    describe_call(comm, comm->rank, record->sequence, mine, sizeof(mine));
+    char mine[160];
     if (record->code == ERROR_MISMATCH) {
-        describe_call(comm, peer, record->sequence, theirs, sizeof(theirs));
-        snprintf(text, size,
-                 "ranks called different collectives as number %llu: rank %d called %s, rank %d "
-                 "called %s",
-                 (unsigned long long)record->sequence, comm->rank, mine, peer, theirs);
+        describe_mismatch(comm, record->sequence, text, size);
         return SMFAR_ERR_MISMATCH;
     }
+    ring_describe(comm, comm->rank, record->sequence, mine, sizeof(mine));
     if (record->code == ERROR_TIMEOUT) {
         snprintf(text, size,
                  "rank %d did not come to collective number %llu, %s on rank %d, within %lld ms",
-                 peer, (unsigned long long)record->sequence, mine, comm->rank,
+                 (int)record->peer, (unsigned long long)record->sequence, mine, comm->rank,
                  (long long)atomic_load(&comm->timeout_ms));
         return SMFAR_ERR_TIMEOUT;
     }
@@ -68,8 +50,19 @@ void failure_publish(struct smfar_comm *comm, enum smfar_status status, uint64_t
         atomic_store_explicit(&failure->state, 2, memory_order_release);
         log_warn("%s", text);
     }
+    /* the other's words are there in a moment, unless it dies over them */
+    for (int i = 0; i < 1000 && atomic_load(&failure->state) != 2; i++)
+        sched_yield();
     /* partner: the kernels' ld.relaxed.sys of the abort word */
     atomic_store_explicit(&comm->page.host->abort, 1, memory_order_release);
+}
+
+enum smfar_status failure_mismatch(struct smfar_comm *comm, uint64_t sequence)
+{
+    char text[PAGE_TEXT];
+    describe_mismatch(comm, sequence, text, sizeof(text));
+    failure_publish(comm, SMFAR_ERR_MISMATCH, sequence, text);
+    return FAIL(SMFAR_ERR_MISMATCH, "%s", text);
 }
 
 /* My own kernel's verdict, told to the others the first time it is seen. A kernel that was merely
@@ -92,6 +85,10 @@ enum smfar_status failure_check_sequence(struct smfar_comm *comm, uint64_t seque
     const struct page_failure *failure = &comm->page.host->failure;
     uint32_t state = atomic_load_explicit(&failure->state, memory_order_acquire);
     if (state == 2) {
+        /* what began before may still end; a kernel that was released instead has left a record */
+        const struct error_record *record = &comm->page.host->error[comm->rank];
+        int released = __atomic_load_n(&record->code, __ATOMIC_ACQUIRE) != 0;
+        if (sequence < failure->sequence && !released) return SMFAR_OK;
         if (failure->rank == comm->rank) return FAIL(failure->status, "%s", failure->text);
         return FAIL(failure->status, "%s (found by rank %d)", failure->text, failure->rank);
     }
@@ -119,7 +116,7 @@ enum smfar_status failure_check_left(struct smfar_comm *comm, uint64_t sequence)
             r, (unsigned long long)atomic_load(&words->done), comm->rank,
             (unsigned long long)sequence);
         failure_publish(comm, SMFAR_ERR_PEER, sequence, text);
-        return FAIL(SMFAR_ERR_PEER, "%s", text);
+        return failure_check(comm); /* it may have left because of another failure */
     }
     return SMFAR_OK;
 }

@@ -19,4 +19,8 @@ enum smfar_status failure_check_left(struct smfar_comm *comm, uint64_t sequence)
 void failure_publish(struct smfar_comm *comm, enum smfar_status status, uint64_t sequence,
                      const char *text);
 
+/* Tells every rank that ranks called different collectives as number `sequence`, and what each
+ * called. Returns SMFAR_ERR_MISMATCH. */
+enum smfar_status failure_mismatch(struct smfar_comm *comm, uint64_t sequence);
+
 #endif

@@ -38,7 +38,20 @@ fail:
     return status;
 }
 
-static size_t page_bytes(void) { return vmm_round_up(sizeof(struct host_page), 4096); }
+/* By rank 0, before anybody else has the page. */
+static enum smfar_status make_lives(struct host_page *host)
+{
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+    int code = pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+    for (int r = 0; r < SMFAR_MAX_RANKS && !code; r++)
+        code = pthread_mutex_init(&host->life[r].held, &kind);
+    pthread_mutexattr_destroy(&kind);
+    return code ? FAIL(SMFAR_ERR_SYSTEM, "robust mutexes: %s", strerror(code)) : SMFAR_OK;
+}
+
+size_t page_bytes(void) { return vmm_round_up(sizeof(struct host_page), 4096); }
 
 enum smfar_status page_create(struct driver *driver, struct exchange *exchange,
                               struct page *page_out)
@@ -47,9 +60,11 @@ enum smfar_status page_create(struct driver *driver, struct exchange *exchange,
     int mine = -1, received = -1;
     enum smfar_status status = SMFAR_OK;
     if (exchange_rank(exchange) == 0) status = create_file(page_bytes(), &mine);
+    if (mine >= 0) status = map_file(&page, mine, page_bytes());
+    if (page.host && status == SMFAR_OK) status = make_lives(page.host);
     TRY(exchange_agree(exchange, status, "creating the host page"));
     status = exchange_descriptor(exchange, mine, &received);
-    if (status == SMFAR_OK) status = map_file(&page, mine >= 0 ? mine : received, page_bytes());
+    if (received >= 0) status = map_file(&page, received, page_bytes());
     TRY(exchange_agree(exchange, status, "sharing the host page"));
     close(mine >= 0 ? mine : received);
     *page_out = page;

@@ -4,6 +4,7 @@
 #ifndef SMFAR_COMM_PAGE_H
 #define SMFAR_COMM_PAGE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "../bootstrap/exchange.h"
@@ -18,8 +19,9 @@ struct page_entry {
     uint32_t hash;
     int32_t collective, dtype, op, root;
     uint32_t kernel; /* enum kernel_id */
+    uint32_t chain;  /* hash of this and all earlier calls */
     uint64_t count;
-    uint8_t pad[24];
+    uint8_t pad[16];
 };
 static_assert(sizeof(struct page_entry) == 64, "one line");
 
@@ -35,8 +37,18 @@ struct page_words {
     _Atomic uint64_t done;  /* number of the last collective that has ended; written by its last
                              * kernel, or by the stream where it ends with a copy */
     _Atomic uint64_t begun; /* number of the last collective that the rank has begun to enqueue */
-    _Atomic uint32_t left;  /* 1: the rank has destroyed its communicator in good order */
+    _Atomic uint32_t left;  /* LEFT_*: the rank has destroyed its communicator in good order */
     uint8_t pad[44];
+};
+
+/* LEFT_RUNNING: in spite of that something of the rank's own has not ended. */
+enum { LEFT_NOT, LEFT_QUIET, LEFT_RUNNING };
+
+/* See life.h. */
+enum { LIFE_NONE, LIFE_HELD, LIFE_ENDED };
+struct page_life {
+    _Atomic uint32_t state; /* LIFE_*; ENDED: died */
+    pthread_mutex_t held;
 };
 
 struct host_page {
@@ -46,6 +58,7 @@ struct host_page {
     _Atomic uint64_t apart[SMFAR_MAX_RANKS];
     struct page_words words[SMFAR_MAX_RANKS];
     struct page_failure failure;
+    struct page_life life[SMFAR_MAX_RANKS];
     struct page_entry ring[SMFAR_MAX_RANKS][PAGE_RING];
 };
 static_assert(offsetof(struct host_page, abort) == PAGE_ABORT, "abort");
@@ -62,6 +75,9 @@ struct page {
     CUdeviceptr device;
     int registered;
 };
+
+/* Bytes of host memory that the page takes, once for all ranks. */
+size_t page_bytes(void);
 
 /* Collective; on the current context. */
 enum smfar_status page_create(struct driver *driver, struct exchange *exchange,

@@ -244,6 +244,8 @@ static enum smfar_status build(struct smfar_comm *comm)
     decide_sizes(comm, &window_bytes);
     TRY(exchange_agree(comm->exchange, check_peers(comm), "checking peer access"));
     TRY(page_create(comm->driver, comm->exchange, &comm->page));
+    /* from here on a kernel or a driver call may wait for a rank that has died */
+    TRY(exchange_agree(comm->exchange, watchdog_start(comm), "starting the watchdog"));
     TRY(window_create(comm->driver, comm->exchange, comm->device, window_bytes,
                       comm->agreed.chunk_bytes, &comm->window));
     if (multicast) {
@@ -279,13 +281,12 @@ static enum smfar_status set_up(struct smfar_comm *comm, const struct smfar_conf
     if (status == SMFAR_OK) status = build(comm);
     if (entered) comm_leave(comm);
     /* the last verdict comes after the last driver call, which may block as any other */
-    if (status == SMFAR_OK)
-        status = exchange_agree(comm->exchange, watchdog_start(comm), "starting the watchdog");
+    if (status == SMFAR_OK) status = exchange_agree(comm->exchange, SMFAR_OK, "finishing");
     return status;
 }
 
 enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *config,
-                            const struct smfar_store *store)
+                            const struct smfar_store *store, const struct smfar_id *id)
 {
     int64_t timeout = config->timeout_ms;
     if (!timeout) timeout = env_number(ENV_TIMEOUT_MS, 1, DEFAULT_TIMEOUT_MS);
@@ -293,7 +294,8 @@ enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *
     timeout = atomic_load(&comm->timeout_ms);
     /* here, since the store is to be called on the caller's thread */
     enum smfar_status status =
-        exchange_create(store, comm->rank, comm->ranks, timeout, &comm->exchange);
+        store ? exchange_create(store, comm->rank, comm->ranks, timeout, &comm->exchange)
+              : exchange_meet(id, comm->rank, comm->ranks, timeout, &comm->exchange);
     if (status == SMFAR_OK) return supervise_run(comm, config, set_up);
     smfar_comm_destroy(comm);
     return status;

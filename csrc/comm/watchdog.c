@@ -1,48 +1,81 @@
 /* See watchdog.h. */
+#define _GNU_SOURCE /* sem_clockwait */
 #include "watchdog.h"
 
 #include <stdio.h>
+#include <time.h>
 
 #include "../base/log.h"
 #include "../base/thread.h"
 #include "failure.h"
+#include "life.h"
 
 /* How often it looks, milliseconds: this bounds how late a failure is noticed. */
 enum { PERIOD_MS = 50 };
 
-static void report_lost(struct smfar_comm *comm, int lost)
+static void look_for_dead(struct smfar_comm *comm)
 {
     char text[PAGE_TEXT];
-    if (atomic_load(&comm->page.host->words[lost].left)) return;
-    snprintf(text, sizeof(text), "rank %d (process %d) has died", lost,
-             (int)exchange_pid(comm->exchange, lost));
-    failure_publish(comm, SMFAR_ERR_PEER, 0, text);
+    for (int r = 0; r < comm->ranks; r++) {
+        if (r == comm->rank || !life_has_ended(comm, r)) continue;
+        snprintf(text, sizeof(text), "rank %d (process %d) has died", r,
+                 (int)exchange_pid(comm->exchange, r));
+        failure_publish(comm, SMFAR_ERR_PEER, 0, text);
+    }
+}
+
+/* 1 when it is time to end. */
+static int wait_period(struct smfar_comm *comm)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += PERIOD_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return sem_clockwait(&comm->watch_stop, CLOCK_MONOTONIC, &until) == 0;
+}
+
+/* No failure is known, and nobody has left that this rank waits for. */
+static int still_well(struct smfar_comm *comm)
+{
+    const struct page_words *words = &comm->page.host->words[comm->rank];
+    return failure_check(comm) == SMFAR_OK &&
+           failure_check_left(comm, atomic_load(&words->begun)) == SMFAR_OK;
 }
 
 static void *watch(void *argument)
 {
     struct smfar_comm *comm = argument;
     log_set_rank(comm->rank);
-    while (!atomic_load(&comm->stop)) {
-        int lost = exchange_wait_lost(comm->exchange, PERIOD_MS);
-        if (lost >= 0) report_lost(comm, lost);
-        if (failure_check(comm) == SMFAR_OK)
-            failure_check_left(comm, atomic_load(&comm->page.host->words[comm->rank].begun));
+    life_hold(comm);
+    sem_post(&comm->watch_holds);
+    while (!wait_period(comm)) {
+        look_for_dead(comm);
+        if (!atomic_load(&comm->ready) || still_well(comm)) continue;
+        /* whoever waits for a message of a rank that has given up need not wait longer */
+        exchange_interrupt(comm->exchange);
     }
+    life_release(comm);
     return NULL;
 }
 
 enum smfar_status watchdog_start(struct smfar_comm *comm)
 {
+    sem_init(&comm->watch_holds, 0, 0);
+    sem_init(&comm->watch_stop, 0, 0);
     enum smfar_status status = thread_start("the watchdog", watch, comm, &comm->watchdog);
     comm->watching = status == SMFAR_OK;
+    while (comm->watching && sem_wait(&comm->watch_holds)) {
+    } /* interrupted by a signal */
     return status;
 }
 
 void watchdog_stop(struct smfar_comm *comm)
 {
     if (!comm->watching) return;
-    atomic_store(&comm->stop, 1);
+    sem_post(&comm->watch_stop);
     pthread_join(comm->watchdog, NULL);
+    sem_destroy(&comm->watch_holds);
+    sem_destroy(&comm->watch_stop);
     comm->watching = 0;
 }

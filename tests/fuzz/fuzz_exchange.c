@@ -84,8 +84,8 @@ static void fuzz_messages(int rank, int kind, const uint8_t *data, size_t size, 
 static void fuzz_greeting(const uint8_t *data, size_t size, int count)
 {
     struct exchange *ex = new_exchange(0);
-    int missing = RANKS - 1;
-    admit(ex, connection(data, size, count), getpid(), 0, fdpass_now() + TIMEOUT_MS, &missing);
+    int64_t deadline = fdpass_now() + TIMEOUT_MS;
+    check_known(admit(ex, connection(data, size, count), getpid(), geteuid(), deadline));
     exchange_destroy(ex);
 }
 

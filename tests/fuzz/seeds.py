@@ -41,7 +41,7 @@ def message_seeds():
         yield f"good{kind}", good + bytes(VERDICT * RANKS)
         yield f"failed{kind}", begin + header(1, 5, 9) + b"broken it"
         yield f"other{kind}", begin + header(7, 0, size) + bytes(size)
-    yield "greeting", bytes([8, 0]) + struct.pack("=QiI", 0, 1, MAGIC)
+    yield "greeting", bytes([8, 0]) + struct.pack("=I2i64s", MAGIC, 1, RANKS, b"")
     yield "hello", bytes([9, 0, 0])
 
 

@@ -119,10 +119,10 @@ static void check_connect(void)
     pid_t pid = 0;
     uid_t uid = 0;
     snprintf(name, sizeof name, "smfar-unit-%d", (int)getpid());
-    EXPECT(fdpass_connect(name, fdpass_now() + 50, &client) != SMFAR_OK, "nobody listens");
+    EXPECT(fdpass_connect(name, 0, fdpass_now() + 50, &client) != SMFAR_OK, "nobody listens");
     REQUIRE(fdpass_listen(name, 4, &listener) == SMFAR_OK, "%s", smfar_last_error());
     EXPECT_EQ(fdpass_accept(listener, fdpass_now() + 50, &server, &pid, &uid), SMFAR_ERR_TIMEOUT);
-    REQUIRE(fdpass_connect(name, fdpass_now() + 1000, &client) == SMFAR_OK, "no connection");
+    REQUIRE(fdpass_connect(name, 0, fdpass_now() + 1000, &client) == SMFAR_OK, "no connection");
     EXPECT_EQ(fdpass_accept(listener, fdpass_now() + 1000, &server, &pid, &uid), SMFAR_OK);
     EXPECT_EQ(pid, getpid());
     EXPECT_EQ(uid, geteuid());
