@@ -121,7 +121,7 @@ FUZZ_S ?= 60
 FUZZ := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_CC := clang -g -O1 -std=gnu11 -pthread -fsanitize=fuzzer,address,undefined
 FUZZ_CC += -fno-sanitize-recover=all -fno-strict-aliasing -Wno-pass-failed
-FUZZ_SOURCES := $(wildcard csrc/base/*.c csrc/soft/ptx*.c) csrc/bootstrap/fdpass.c csrc/bootstrap/host.c
+FUZZ_SOURCES := $(wildcard csrc/base/*.c csrc/soft/ptx*.c) csrc/bootstrap/agree.c csrc/bootstrap/fdpass.c csrc/bootstrap/host.c
 
 .SECONDARY: $(FUZZ)
 fuzz:

@@ -56,8 +56,7 @@ static int64_t new_deadline(const struct exchange *ex) { return fdpass_now() + e
 
 /* ---- relaying ---- */
 
-/* A status as it came from another rank, which may say anything. */
-static enum smfar_status check_status(int64_t status)
+enum smfar_status exchange_known_status(int64_t status)
 {
     int known = status == SMFAR_OK || (status >= SMFAR_ERR_ARGUMENT && status <= SMFAR_ERR_ABORTED);
     return known ? (enum smfar_status)status : SMFAR_ERR_PEER;
@@ -94,7 +93,7 @@ static enum smfar_status receive_failure(struct exchange *ex, int from, const st
     enum smfar_status status =
         fdpass_receive(ex->socket[from], text, header->bytes, NULL, 0, deadline);
     if (status != SMFAR_OK) return name_peer(ex, from, status);
-    return FAIL(check_status(header->status), "%s", text);
+    return FAIL(exchange_known_status(header->status), "%s", text);
 }
 
 static enum smfar_status receive_message(struct exchange *ex, int from, void *data, size_t bytes,
@@ -188,32 +187,6 @@ enum smfar_status exchange_all_gather(struct exchange *ex, const void *mine, siz
     if (status != SMFAR_OK) return status;
     status = gather(ex, mine, bytes, all_out, deadline);
     return status == SMFAR_OK ? status : exchange_break(ex, status);
-}
-
-enum smfar_status exchange_agree(struct exchange *ex, enum smfar_status status, const char *step)
-{
-    struct verdict {
-        int32_t status;
-        char text[400];
-    } mine = {(int32_t)status, ""}, all[SMFAR_MAX_RANKS];
-    if (status != SMFAR_OK) snprintf(mine.text, sizeof(mine.text), "%s", smfar_last_error());
-    enum smfar_status result = exchange_all_gather(ex, &mine, sizeof(mine), all);
-    if (result != SMFAR_OK) {
-        char text[512];
-        snprintf(text, sizeof(text), "%s", smfar_last_error());
-        return FAIL(result, "%s: %s", step, text);
-    }
-    int worst = 0;
-    for (int r = 0; r < ex->ranks; r++) {
-        all[r].status = (int32_t)check_status(all[r].status);
-        if (all[r].status > all[worst].status) worst = r;
-    }
-    if (all[worst].status == SMFAR_OK) {
-        log_info("%s: done on every rank", step);
-        return SMFAR_OK;
-    }
-    return FAIL((enum smfar_status)all[worst].status, "%s failed on rank %d: %.*s", step, worst,
-                (int)sizeof(all[worst].text), all[worst].text);
 }
 
 /* ---- descriptors ---- */

@@ -34,6 +34,9 @@ pid_t exchange_pid(const struct exchange *exchange, int rank);
 enum smfar_status exchange_all_gather(struct exchange *exchange, const void *mine, size_t bytes,
                                       void *all_out);
 
+/* A status as it came from another rank, which may say anything. */
+enum smfar_status exchange_known_status(int64_t status);
+
 /* Collective. The worst of all ranks' statuses; smfar_last_error() then names the lowest rank that
  * had it and says what it said. `step` names what was tried. Call it after every step that can fail
  * on one rank alone, in place of a return. */
