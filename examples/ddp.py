@@ -57,7 +57,9 @@ def train(name, group, images, labels, epochs):
     rank, stride = dist.get_rank(), BATCH * dist.get_world_size()
     train_count = len(images) - HELD_OUT
     model = DistributedDataParallel(network(), process_group=group, gradient_as_bucket_view=True)
-    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+    # Sums round differently over smfar and gloo. Small steps keep that small: at four times this
+    # rate two runs that round differently end more than a percent apart.
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     order = torch.Generator().manual_seed(SEED)
     first, losses = None, []
     for epoch in range(epochs):
@@ -140,7 +142,7 @@ def show(runs, paths, difference, multimem):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--allow-peer", action="store_true", help="pass without multicast, too")
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -55,9 +55,8 @@ def install_torch(python, torch):
     requirement = f"torch=={torch}" if torch[:1].isdigit() else torch
     print(
         f"installing {requirement}. torch's CPU build is about 200 MB to download, a CUDA build "
-        "several GB, and pip's default on x86-64 Linux is a CUDA build. To choose: set "
-        "PIP_INDEX_URL=https://download.pytorch.org/whl/cpu, or install torch 2.9 to 2.15 yourself "
-        "for the python3 on PATH and run make again."
+        "several GB, and pip's default on x86-64 Linux is a CUDA build. To choose, install torch "
+        "2.9 to 2.15 yourself for the python3 on PATH and run make again."
     )
     call(python, "-m", "pip", "install", "--quiet", *requirement.split())
     if not has_torch(python):
