@@ -13,8 +13,8 @@ namespace smfar {
 
 namespace {
 
-// A collective that was never entered by a peer is ended by the core at its deadline, with an error
-// that names the peer; the host waits a little longer so that this error wins.
+// A collective that was never entered by a peer is ended by the core at its deadline; the end of a
+// communicator waits a little longer for the works that then complete.
 constexpr milliseconds kGrace{5000};
 constexpr milliseconds kSlice{100};
 
@@ -139,7 +139,7 @@ uint64_t Communicator::enqueue(const std::function<void(smfar_comm*)>& call) {
 
 void Communicator::wait(uint64_t sequence, std::optional<milliseconds> limit,
                         const std::string& doing) {
-  const int64_t ms = limit ? limit->count() : timeout_ms_ + kGrace.count();
+  const int64_t ms = limit ? limit->count() : -1; // the communicator's own, which names the ranks
   check(smfar_comm_wait(comm_, sequence, ms), doing);
 }
 
