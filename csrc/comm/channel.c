@@ -123,7 +123,7 @@ enum smfar_status channel_launch(struct call *call, enum kernel_id id, int block
 {
     fill_args(call, args);
     args->done = (uint32_t)last;
-    call->done_by_kernel = last;
+    call->finished = last;
     return kernel_launch(call->comm->kernels, id, blocks, threads, args, call->stream);
 }
 
@@ -135,24 +135,18 @@ enum smfar_status channel_barrier(struct call *call, int last)
     return channel_launch(call, id, 1, 32, last, &args);
 }
 
-static enum smfar_status mark_done(struct call *call)
+/* Not a write by the stream, which would say so whatever happened to the kernels before it. */
+static enum smfar_status finish(struct call *call)
 {
-    enum smfar_status status;
-    struct smfar_comm *comm = call->comm;
-    struct driver *driver = comm->driver;
-    CUdeviceptr word = comm->page.device + offsetof(struct host_page, words) +
-                       (size_t)comm->rank * sizeof(struct page_words) +
-                       offsetof(struct page_words, done);
-    CU(cuStreamWriteValue64, call->stream, word, call->sequence, CU_STREAM_WRITE_VALUE_DEFAULT);
-    return SMFAR_OK;
-fail:
-    return status;
+    struct kargs args;
+    memset(&args, 0, sizeof(args));
+    return channel_launch(call, KERNEL_finish_peer, 1, 32, 1, &args);
 }
 
 enum smfar_status channel_end(struct call *call, enum smfar_status status)
 {
     call->comm->last_stream = call->stream;
-    if (status == SMFAR_OK && !call->done_by_kernel) status = mark_done(call);
+    if (status == SMFAR_OK && !call->finished) status = finish(call);
     return status == SMFAR_OK ? SMFAR_OK : give_up(call, status);
 }
 

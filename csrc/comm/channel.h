@@ -14,9 +14,9 @@ struct call {
     int dtype, op, root; /* -1 where the collective has none */
     uint64_t count;      /* elements, as the caller gave it */
     enum kernel_id kernel;
-    uint64_t sequence;  /* set by channel_begin */
-    uint32_t hash;      /* of all that must be equal on every rank */
-    int done_by_kernel; /* the last launch marks the collective done, not the stream */
+    uint64_t sequence; /* set by channel_begin */
+    uint32_t hash;     /* of all that must be equal on every rank */
+    int finished;      /* the last launch marks the collective done */
 };
 
 enum smfar_status channel_begin(struct call *call);

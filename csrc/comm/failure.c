@@ -15,36 +15,32 @@ static void describe_mismatch(struct smfar_comm *comm, uint64_t sequence, char *
     ring_describe_all(comm, sequence, text + n, size - (size_t)n);
 }
 
-/* What my kernel's error record says. */
-static enum smfar_status describe_record(struct smfar_comm *comm, const struct error_record *record,
-                                         char *text, size_t size)
+/* What the error record of rank `rank`'s kernel says. */
+static enum smfar_status describe_record(struct smfar_comm *comm, int rank,
+                                         const struct error_record *record, char *text, size_t size)
 {
-    char mine[160];
+    char call[160];
     if (record->code == ERROR_MISMATCH) {
         describe_mismatch(comm, record->sequence, text, size);
         return SMFAR_ERR_MISMATCH;
     }
-    ring_describe(comm, comm->rank, record->sequence, mine, sizeof(mine));
-    if (record->code == ERROR_TIMEOUT) {
-        snprintf(text, size,
-                 "rank %d did not come to collective number %llu, %s on rank %d, within %lld ms",
-                 (int)record->peer, (unsigned long long)record->sequence, mine, comm->rank,
-                 (long long)atomic_load(&comm->timeout_ms));
-        return SMFAR_ERR_TIMEOUT;
-    }
-    snprintf(text, size, "the group was aborted during collective number %llu, %s",
-             (unsigned long long)record->sequence, mine);
-    return SMFAR_ERR_ABORTED;
+    ring_describe(comm, rank, record->sequence, call, sizeof(call));
+    snprintf(text, size,
+             "rank %d did not come to collective number %llu, %s on rank %d, within %lld ms",
+             (int)record->peer, (unsigned long long)record->sequence, call, rank,
+             (long long)atomic_load(&comm->timeout_ms));
+    return SMFAR_ERR_TIMEOUT;
 }
 
-void failure_publish(struct smfar_comm *comm, enum smfar_status status, uint64_t sequence,
-                     const char *text)
+/* `finder`: the rank that noticed, if not this one. */
+static void publish(struct smfar_comm *comm, int finder, enum smfar_status status,
+                    uint64_t sequence, const char *text)
 {
     struct page_failure *failure = &comm->page.host->failure;
     uint32_t none = 0;
     if (atomic_compare_exchange_strong(&failure->state, &none, 1)) {
         failure->status = (int32_t)status;
-        failure->rank = comm->rank;
+        failure->rank = finder;
         failure->sequence = sequence;
         snprintf(failure->text, sizeof(failure->text), "%s", text);
         atomic_store_explicit(&failure->state, 2, memory_order_release);
@@ -57,6 +53,12 @@ void failure_publish(struct smfar_comm *comm, enum smfar_status status, uint64_t
     atomic_store_explicit(&comm->page.host->abort, 1, memory_order_release);
 }
 
+void failure_publish(struct smfar_comm *comm, enum smfar_status status, uint64_t sequence,
+                     const char *text)
+{
+    publish(comm, comm->rank, status, sequence, text);
+}
+
 enum smfar_status failure_mismatch(struct smfar_comm *comm, uint64_t sequence)
 {
     char text[PAGE_TEXT];
@@ -65,36 +67,40 @@ enum smfar_status failure_mismatch(struct smfar_comm *comm, uint64_t sequence)
     return FAIL(SMFAR_ERR_MISMATCH, "%s", text);
 }
 
-/* My own kernel's verdict, told to the others the first time it is seen. A kernel that was merely
- * released by the abort word has nothing to add to what the page says. */
-static enum smfar_status check_record(struct smfar_comm *comm, uint64_t sequence)
+/* A kernel that fails sets the abort word itself. Whichever host sees that first tells what the
+ * kernels' records say; those of kernels that were merely released say nothing. */
+static void publish_records(struct smfar_comm *comm)
 {
-    struct error_record *record = &comm->page.host->error[comm->rank];
-    uint32_t code = __atomic_load_n(&record->code, __ATOMIC_ACQUIRE);
     char text[PAGE_TEXT];
-    if (code == 0 || code == ERROR_ABORTED || record->sequence > sequence) return SMFAR_OK;
-    enum smfar_status status = describe_record(comm, record, text, sizeof(text));
-    failure_publish(comm, status, record->sequence, text);
-    return FAIL(status, "%s", text);
+    for (int r = 0; r < comm->ranks; r++) {
+        struct error_record *record = &comm->page.host->error[r];
+        if (__atomic_load_n(&record->code, __ATOMIC_ACQUIRE) == 0) continue;
+        enum smfar_status status = describe_record(comm, r, record, text, sizeof(text));
+        publish(comm, r, status, record->sequence, text);
+        return;
+    }
+}
+
+/* Nothing has happened yet to this collective of my own: it began before the one that failed, and
+ * may still end well. */
+static int may_end(const struct smfar_comm *comm, uint64_t sequence)
+{
+    const struct host_page *page = comm->page.host;
+    uint64_t released = atomic_load(&page->words[comm->rank].released);
+    if (released) return sequence < released;
+    return atomic_load(&page->failure.state) == 2 && sequence < page->failure.sequence;
 }
 
 enum smfar_status failure_check_sequence(struct smfar_comm *comm, uint64_t sequence)
 {
-    enum smfar_status status = check_record(comm, sequence);
-    if (status != SMFAR_OK) return status;
     const struct page_failure *failure = &comm->page.host->failure;
-    uint32_t state = atomic_load_explicit(&failure->state, memory_order_acquire);
-    if (state == 2) {
-        /* what began before may still end; a kernel that was released instead has left a record */
-        const struct error_record *record = &comm->page.host->error[comm->rank];
-        int released = __atomic_load_n(&record->code, __ATOMIC_ACQUIRE) != 0;
-        if (sequence < failure->sequence && !released) return SMFAR_OK;
-        if (failure->rank == comm->rank) return FAIL(failure->status, "%s", failure->text);
-        return FAIL(failure->status, "%s (found by rank %d)", failure->text, failure->rank);
-    }
-    if (atomic_load(&comm->page.host->abort))
-        return FAIL(SMFAR_ERR_ABORTED, "the group was aborted");
-    return SMFAR_OK;
+    /* partner: tell.ptxh, or publish() of any rank */
+    if (!atomic_load_explicit(&comm->page.host->abort, memory_order_acquire)) return SMFAR_OK;
+    if (atomic_load(&failure->state) == 0) publish_records(comm);
+    if (may_end(comm, sequence)) return SMFAR_OK;
+    if (atomic_load(&failure->state) != 2) return FAIL(SMFAR_ERR_ABORTED, "the group was aborted");
+    if (failure->rank == comm->rank) return FAIL(failure->status, "%s", failure->text);
+    return FAIL(failure->status, "%s (found by rank %d)", failure->text, failure->rank);
 }
 
 enum smfar_status failure_check(struct smfar_comm *comm)

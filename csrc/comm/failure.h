@@ -8,7 +8,7 @@
 /* SMFAR_OK, or the failure, with its text as this thread's error. */
 enum smfar_status failure_check(struct smfar_comm *comm);
 
-/* The same for one collective: those before the one that failed have succeeded. */
+/* The same for one collective that is not done: those before the one that failed may still be. */
 enum smfar_status failure_check_sequence(struct smfar_comm *comm, uint64_t sequence);
 
 /* Fails the group when a rank has destroyed its communicator without collective number `sequence`,

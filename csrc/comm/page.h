@@ -34,11 +34,13 @@ struct page_failure {
 };
 
 struct page_words {
-    _Atomic uint64_t done;  /* number of the last collective that has ended; written by its last
-                             * kernel, or by the stream where it ends with a copy */
+    _Atomic uint64_t done;  /* number of the last collective that has ended well; written by its
+                             * last kernel */
     _Atomic uint64_t begun; /* number of the last collective that the rank has begun to enqueue */
     _Atomic uint32_t left;  /* LEFT_*: the rank has destroyed its communicator in good order */
-    uint8_t pad[44];
+    _Atomic uint64_t released; /* number of the first collective that the rank's kernels have left
+                                * undone, after a failure of whatever rank; 0: none */
+    uint8_t pad[32];
 };
 
 /* LEFT_RUNNING: in spite of that something of the rank's own has not ended. */
@@ -65,6 +67,9 @@ static_assert(offsetof(struct host_page, abort) == PAGE_ABORT, "abort");
 static_assert(offsetof(struct host_page, error) == PAGE_ERROR, "error");
 static_assert(offsetof(struct host_page, apart) == PAGE_APART, "apart");
 static_assert(offsetof(struct host_page, words) == PAGE_DONE, "done");
+static_assert(offsetof(struct host_page, words) + offsetof(struct page_words, released) ==
+                  PAGE_RELEASED,
+              "released");
 static_assert(sizeof(struct page_words) == PAGE_WORDS, "words");
 static_assert((int)SMFAR_MAX_RANKS == KARGS_MAX_RANKS, "ranks");
 

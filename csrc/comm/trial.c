@@ -35,6 +35,7 @@ enum smfar_status trial_reset_signals(struct smfar_comm *comm)
     CU(cuMemsetD8Async, comm->window->peer[comm->rank], 0, WINDOW_SLOT, comm->stream);
     TRY(settle(comm));
     memset(&comm->page.host->error[comm->rank], 0, sizeof(struct error_record));
+    atomic_store(&comm->page.host->words[comm->rank].released, 0);
     atomic_store(&comm->page.host->abort, 0);
     return SMFAR_OK;
 fail:
@@ -68,6 +69,7 @@ static enum smfar_status run_sum(struct smfar_comm *comm, uint32_t *words)
                         .root = -1,
                         .count = TRIAL_COUNT,
                         .kernel = KERNEL_all_reduce_twoshot_mc_sum_i32,
+                        .sequence = 1,
                         .hash = 1};
     memset(&args, 0, sizeof(args));
     args.offset = comm->window->slot;
@@ -103,7 +105,7 @@ enum smfar_status trial_multicast(struct smfar_comm *comm)
     if (status == SMFAR_OK) status = run_sum(comm, words);
     atomic_store(&comm->timeout_ms, timeout);
     /* a kernel that another rank released has no sum; that rank says why */
-    int released = comm->page.host->error[comm->rank].code == ERROR_ABORTED;
+    int released = atomic_load(&comm->page.host->words[comm->rank].released) != 0;
     if (status == SMFAR_OK && !released)
         status = check_words(words, n * (n + 1) / 2, "a sum in the switch");
     if (!comm->unsettled) free(words);

@@ -33,15 +33,9 @@ int work_released(struct smfar_comm *comm, uint64_t sequence)
 
 enum smfar_status work_query(struct smfar_comm *comm, uint64_t sequence)
 {
-    int done = is_done(comm, sequence);
+    if (is_done(comm, sequence)) return SMFAR_OK; /* whatever has befallen the group since */
     enum smfar_status status = failure_check_sequence(comm, sequence);
-    if (!done) return status == SMFAR_OK ? SMFAR_PENDING : status;
-    if (status == SMFAR_OK) return SMFAR_OK;
-    /* what ended before the group failed has succeeded */
-    uint64_t failed = comm->page.host->failure.sequence;
-    struct error_record *record = &comm->page.host->error[comm->rank];
-    if (__atomic_load_n(&record->code, __ATOMIC_ACQUIRE)) failed = record->sequence;
-    return failed == 0 || sequence < failed ? SMFAR_OK : status;
+    return status == SMFAR_OK ? SMFAR_PENDING : status;
 }
 
 enum smfar_status work_wait(struct smfar_comm *comm, uint64_t sequence, int64_t timeout_ms)

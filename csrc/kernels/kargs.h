@@ -28,12 +28,14 @@
 #define KARGS_BYTES 224
 
 /* struct signals: in device memory, one per channel */
-#define SIGNALS_ARRIVE 0       /* u64[2][ranks]: epoch << 32 | hash, written by each rank */
-#define SIGNALS_OFFSET 256     /* u64[2][ranks]: where each rank's chunk lies */
-#define SIGNALS_EPOCH 512      /* u32: phases passed; written by my kernels alone */
-#define SIGNALS_COUNT_IN 640   /* u32: my blocks that have copied in; resets itself */
-#define SIGNALS_COUNT_OUT 768  /* u32: my blocks that are done; resets itself */
-#define SIGNALS_FAILED 896     /* u32: not 0 once a wait has failed: later kernels do nothing */
+#define SIGNALS_ARRIVE 0      /* u64[2][ranks]: epoch << 32 | hash, written by each rank */
+#define SIGNALS_OFFSET 256    /* u64[2][ranks]: where each rank's chunk lies */
+#define SIGNALS_EPOCH 512     /* u32: phases passed; written by my kernels alone */
+#define SIGNALS_COUNT_IN 640  /* u32: my blocks that have copied in; resets itself */
+#define SIGNALS_COUNT_OUT 768 /* u32: my blocks that are done; resets itself */
+#define SIGNALS_FAILED                                                                             \
+    896                        /* u32: not 0 once a kernel of any rank has failed: later ones do   \
+                                * nothing; written by every rank */
 #define SIGNALS_COUNT_END 1024 /* u32: my blocks that have copied out; resets itself */
 #define SIGNALS_BYTES 1152
 #define SIGNALS_LINE 128 /* bytes from one parity's line to the other's */
@@ -45,6 +47,9 @@
     1536 /* u64[KARGS_MAX_RANKS]: each rank's last collective whose chunks did not lie             \
           * at one offset on all ranks, and so went over peers */
 #define PAGE_DONE 1664 /* u64, PAGE_WORDS apart: each rank's last collective that has ended */
+#define PAGE_RELEASED                                                                              \
+    1688 /* u64, PAGE_WORDS apart: the first collective that each rank's kernels                   \
+          * have left undone, or 0 */
 #define PAGE_WORDS 64
 #define ERROR_CODE 0      /* u32: 0, or one of ERROR_*; written last */
 #define ERROR_PEER 4      /* u32: the rank that was missing or different */
@@ -57,7 +62,7 @@
 /* ERROR_CODE */
 #define ERROR_TIMEOUT 1
 #define ERROR_MISMATCH 2
-#define ERROR_ABORTED 3
+#define ERROR_ABORTED 3 /* in no record: whoever set the abort word has said why */
 
 #ifndef __ASSEMBLER__
 #include <assert.h>

@@ -11,7 +11,7 @@
 int check_all_reduce(struct rig *rig, const struct check_case *c);
 
 /* Barrier and failure behaviour of kernel `id`: waits for every rank; says who is missing, who is
- * different, and that the group was aborted, on every rank; does nothing after a failure. */
+ * different; leaves on every rank after that or an abort, and does nothing from then on. */
 int check_failures(struct rig *rig, enum kernel_id id, uint64_t seed);
 
 /* Runs one schedule in checked mode: a few launches in a row on every rank, all of whose choices

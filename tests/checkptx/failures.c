@@ -1,6 +1,6 @@
-/* Checks what a kernel does when not all is well: it waits for a late rank; it reports a missing
- * one, a different one and an abort in every rank's record; and after any of these it leaves the
- * group's memory alone. */
+/* Checks what a kernel does when not all is well: it waits for a late rank; a missing or different
+ * one is in the record of a rank that found it; after that, or an abort, every rank's kernels leave
+ * and say so, mark nothing done, and leave the group's memory alone. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -53,13 +53,13 @@ static void launch(const struct trial *t, int rank, uint32_t hash, uint64_t time
     struct kargs args;
     rig_arguments(t->rig, rank, 0, &args);
     args.offset = RIG_HEAP;
-    int barrier = kernel_rows[t->id].dtype == SMFAR_DTYPES; /* one warp */
-    args.count = barrier ? 0 : COUNT_HERE;
+    int plain = kernel_rows[t->id].dtype == SMFAR_DTYPES; /* one warp, no data */
+    args.count = plain ? 0 : COUNT_HERE;
     args.timeout_ns = timeout_ns;
     args.sequence = t->sequence;
     args.hash = hash;
-    must(rig_launch(t->rig, rank, t->id, barrier ? 1 : BLOCKS_HERE, barrier ? 32 : THREADS_HERE,
-                    &args),
+    args.done = 1;
+    must(rig_launch(t->rig, rank, t->id, plain ? 1 : BLOCKS_HERE, plain ? 32 : THREADS_HERE, &args),
          "launch");
 }
 
@@ -84,13 +84,27 @@ static int expect_no_errors(const struct trial *t)
     return faults;
 }
 
-static int expect_error(const struct trial *t, int rank, uint32_t code, uint32_t mine)
+static int expect_released(const struct trial *t, int rank)
+{
+    if (rig_released(t->rig, rank) != t->sequence)
+        return wrong(t, rank, "left undone", rig_released(t->rig, rank));
+    if (rig_done(t->rig, rank)) return wrong(t, rank, "marked done", rig_done(t->rig, rank));
+    if (!*(volatile uint32_t *)(t->rig->page + PAGE_ABORT))
+        return wrong(t, rank, "set no abort word", 0);
+    return 0;
+}
+
+/* Whoever finds it first releases the others, which then have no record of their own. */
+static int expect_error(const struct trial *t, int rank, uint32_t code, uint32_t mine, int *found)
 {
     const volatile struct error_record *error = rig_error(t->rig, rank);
+    int faults = expect_released(t, rank);
+    if (error->code == 0) return faults;
+    ++*found;
     if (error->code != code) return wrong(t, rank, "the record's code", error->code);
     if (error->sequence != t->sequence) return wrong(t, rank, "its sequence", error->sequence);
     if (error->mine != mine) return wrong(t, rank, "its hash", error->mine);
-    return 0;
+    return faults;
 }
 
 /* The data as they were filled: nothing was reduced. */
@@ -131,42 +145,49 @@ static int try_after(struct trial *t, int rank)
 {
     volatile uint32_t *code = (volatile uint32_t *)&rig_error(t->rig, rank)->code;
     *code = 0;
+    *(volatile uint32_t *)(t->rig->page + PAGE_ABORT) = 0;
     launch(t, rank, t->hash, 20000 * MS);
     synchronize(t);
     if (*code != 0) return wrong(t, rank, "a launch after the failure reported", *code);
-    return expect_untouched(t);
+    return expect_released(t, rank) + expect_untouched(t);
 }
 
 static int try_missing(struct trial *t)
 {
-    int faults = 0;
+    int faults = 0, found = 0;
     begin(t, "missing rank", 0);
     launch_others(t, 30 * MS);
     synchronize(t);
     for (int r = 0; r < t->rig->ranks; r++) {
         if (r == t->chosen) continue;
-        faults += expect_error(t, r, ERROR_TIMEOUT, t->hash);
-        if (rig_error(t->rig, r)->peer != (uint32_t)t->chosen)
+        faults += expect_error(t, r, ERROR_TIMEOUT, t->hash, &found);
+        if (rig_error(t->rig, r)->code && rig_error(t->rig, r)->peer != (uint32_t)t->chosen)
             faults += wrong(t, r, "names rank", rig_error(t->rig, r)->peer);
     }
-    return faults + expect_untouched(t) + try_after(t, (t->chosen + 1) % t->rig->ranks);
+    if (!found) faults += wrong(t, t->chosen, "nobody has missed it", 0);
+    faults += expect_untouched(t);
+    for (int r = 0; r < t->rig->ranks; r++) /* the one that comes too late is told as well */
+        faults += try_after(t, r);
+    return faults;
 }
 
 static int try_different(struct trial *t)
 {
-    int faults = 0;
+    int faults = 0, found = 0;
     begin(t, "different rank", 7);
     launch_others(t, 20000 * MS);
     launch(t, t->chosen, t->hash + 1, 20000 * MS);
     synchronize(t);
     for (int r = 0; r < t->rig->ranks; r++) {
         int odd = r == t->chosen;
-        faults += expect_error(t, r, ERROR_MISMATCH, t->hash + (uint32_t)odd);
+        faults += expect_error(t, r, ERROR_MISMATCH, t->hash + (uint32_t)odd, &found);
+        if (rig_error(t->rig, r)->code == 0) continue;
         if ((rig_error(t->rig, r)->peer == (uint32_t)t->chosen) == odd)
             faults += wrong(t, r, "names rank", rig_error(t->rig, r)->peer);
         if (rig_error(t->rig, r)->theirs != t->hash + !odd)
             faults += wrong(t, r, "the other's hash", rig_error(t->rig, r)->theirs);
     }
+    if (!found) faults += wrong(t, t->chosen, "nobody has seen the difference", 0);
     return faults + expect_untouched(t);
 }
 
@@ -179,8 +200,25 @@ static int try_abort(struct trial *t)
     *(volatile uint32_t *)(t->rig->page + PAGE_ABORT) = 1;
     synchronize(t);
     for (int r = 0; r < t->rig->ranks; r++)
-        if (r != t->chosen) faults += expect_error(t, r, ERROR_ABORTED, t->hash);
-    return faults + expect_untouched(t);
+        if (r != t->chosen) faults += expect_released(t, r);
+    return faults + expect_no_errors(t) + expect_untouched(t);
+}
+
+/* No barrier: it marks its collective done, unless a kernel of any rank has failed. */
+static int try_finish(struct trial *t)
+{
+    int faults = 0;
+    begin(t, "finish", 0);
+    launch(t, t->chosen, t->hash, 20000 * MS);
+    synchronize(t);
+    if (rig_done(t->rig, t->chosen) != t->sequence)
+        faults += wrong(t, t->chosen, "marked done", rig_done(t->rig, t->chosen));
+    begin(t, "finish after a failure", 0);
+    CUdeviceptr told = t->rig->rank[t->chosen].window + SIGNALS_FAILED;
+    must(rig_write(t->rig, t->chosen, told, &(uint32_t){1}, 4), "write");
+    launch(t, t->chosen, t->hash, 20000 * MS);
+    synchronize(t);
+    return faults + expect_released(t, t->chosen) + expect_untouched(t) + try_after(t, 0);
 }
 
 int check_failures(struct rig *rig, enum kernel_id id, uint64_t seed)
@@ -189,8 +227,10 @@ int check_failures(struct rig *rig, enum kernel_id id, uint64_t seed)
                       .id = id,
                       .chosen = (int)random_below(&seed, (unsigned)rig->ranks),
                       .hash = (uint32_t)random_next(&seed),
-                      .sequence = random_next(&seed)};
-    int faults = try_late(&t) + try_missing(&t) + try_different(&t) + try_abort(&t);
+                      .sequence = random_next(&seed) >> 1};
+    int faults = id == KERNEL_finish_peer
+                     ? try_finish(&t)
+                     : try_late(&t) + try_missing(&t) + try_different(&t) + try_abort(&t);
     must(rig_reset(rig, 0), "reset");
     return faults;
 }

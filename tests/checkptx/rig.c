@@ -338,3 +338,15 @@ const volatile struct error_record *rig_error(const struct rig *rig, int rank)
 {
     return (const volatile struct error_record *)(rig->page + PAGE_ERROR) + rank;
 }
+
+static uint64_t page_word(const struct rig *rig, int rank, size_t at)
+{
+    return *(const volatile uint64_t *)(rig->page + at + (size_t)rank * PAGE_WORDS);
+}
+
+uint64_t rig_released(const struct rig *rig, int rank)
+{
+    return page_word(rig, rank, PAGE_RELEASED);
+}
+
+uint64_t rig_done(const struct rig *rig, int rank) { return page_word(rig, rank, PAGE_DONE); }

@@ -66,4 +66,9 @@ enum smfar_status rig_write_later(const struct rig *rig, int rank, CUdeviceptr t
 /* What rank's kernels have reported. */
 const volatile struct error_record *rig_error(const struct rig *rig, int rank);
 
+/* The first collective that rank's kernels have left undone, or 0; the last that they marked done.
+ */
+uint64_t rig_released(const struct rig *rig, int rank);
+uint64_t rig_done(const struct rig *rig, int rank);
+
 #endif

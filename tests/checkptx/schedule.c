@@ -1,7 +1,7 @@
 /* One schedule: a few launches in a row on every rank, in checked mode, turn by turn. What each
  * launch leaves is copied away right behind it on its stream, while other ranks may still be at it
  * and before the next launch uses the memory again. Some schedules are ones in which a rank is
- * missing, different, or aborted. */
+ * missing, different, aborted, or too late. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
@@ -25,7 +25,8 @@ enum {
 #define TIMEOUT_NS (50ull * 1000 * 1000)
 #define SHORT_TIMEOUT_NS (4ull * 1000 * 1000)
 
-enum kind { ALL_WELL, MISSING, DIFFERENT, ABORTED };
+/* TOO_LATE: any wait may miss its deadline, and what the streams do next spoils the chunk. */
+enum kind { ALL_WELL, MISSING, DIFFERENT, ABORTED, TOO_LATE };
 
 /* One launch of all ranks, and a rank's part in it. */
 struct part {
@@ -35,7 +36,7 @@ struct part {
 struct step {
     struct check_case c;
     size_t bytes;
-    unsigned char *expected;
+    unsigned char *expected, *junk;
     struct part part[RIG_MAX_RANKS];
 };
 
@@ -47,6 +48,7 @@ struct schedule {
     int chosen, launches, late_record, early_done;
     long turns_left;
     uint32_t hash;
+    uint64_t timeout_ns;
     struct step step[MOST_LAUNCHES];
     uint64_t done[RIG_MAX_RANKS]; /* what the host has been told */
     /* barriers: what each rank writes before launch i, and sees of the others behind it */
@@ -80,6 +82,11 @@ static unsigned draw(struct schedule *s, unsigned limit) { return random_below(&
 
 static int is_barrier(const struct schedule *s) { return kernel_rows[s->id].dtype == SMFAR_DTYPES; }
 
+static int may_end_well(const struct schedule *s)
+{
+    return s->kind == ALL_WELL || s->kind == TOO_LATE;
+}
+
 static size_t draw_count(struct schedule *s)
 {
     unsigned size = draw(s, 16);
@@ -94,17 +101,20 @@ static void draw_step(struct schedule *s, struct step *step)
                             .ranks = s->rig->ranks,
                             .count = is_barrier(s) ? 0 : draw_count(s),
                             .offset = draw(s, 3) ? 0 : (int)draw(s, 8),
-                            .place = s->kind == ALL_WELL ? (enum place)draw(s, PLACES) : IN_WINDOW};
+                            .place = may_end_well(s) ? (enum place)draw(s, PLACES) : IN_WINDOW};
     step->bytes = is_barrier(s) ? 0 : step->c.count * ref_bytes(kernel_rows[s->id].dtype);
 }
 
 static void draw_schedule(struct schedule *s)
 {
     unsigned kind = draw(s, 16);
-    s->kind = s->rig->ranks > 1 && kind < 3 ? (enum kind)(1 + kind) : ALL_WELL;
+    s->kind = s->rig->ranks > 1 && kind < 4 ? (enum kind)(1 + kind) : ALL_WELL;
     s->chosen = (int)draw(s, (unsigned)s->rig->ranks);
     s->hash = (uint32_t)random_next(&s->random);
-    s->launches = s->kind == ALL_WELL ? 1 + (int)draw(s, MOST_LAUNCHES) : 2;
+    s->launches = may_end_well(s) ? 1 + (int)draw(s, MOST_LAUNCHES) : 2;
+    s->timeout_ns = s->kind == MISSING    ? SHORT_TIMEOUT_NS
+                    : s->kind == TOO_LATE ? 1ull << (14 + draw(s, 9))
+                                          : TIMEOUT_NS;
     for (int i = 0; i < s->launches; i++)
         draw_step(s, &s->step[i]);
 }
@@ -137,7 +147,7 @@ static void arguments(struct schedule *s, int i, int r, struct kargs *args_out)
     struct kargs args;
     rig_arguments(s->rig, r, 0, &args);
     args.count = s->step[i].c.count;
-    args.timeout_ns = s->kind == MISSING ? SHORT_TIMEOUT_NS : TIMEOUT_NS;
+    args.timeout_ns = s->timeout_ns;
     args.sequence = (uint64_t)i + 1;
     args.done = 1;
     args.hash = s->hash + (uint32_t)i + (s->kind == DIFFERENT && r == s->chosen);
@@ -149,7 +159,8 @@ static void arguments(struct schedule *s, int i, int r, struct kargs *args_out)
 
 static int wrong(const struct schedule *s, int i, int r, const char *what, uint64_t value)
 {
-    static const char *const kinds[] = {"", ", a rank missing", ", a rank different", ", aborted"};
+    static const char *const kinds[] = {"", ", a rank missing", ", a rank different", ", aborted",
+                                        ", any rank too late"};
     printf("WRONG seed %llu, ", (unsigned long long)s->seed);
     case_print(&s->step[i].c, stdout);
     printf("%s: launch %d, rank %d: %s (%llu)\n", kinds[s->kind], i, r, what,
@@ -222,6 +233,8 @@ static void begin(struct schedule *s)
     for (int i = 0; i < s->launches; i++) {
         struct step *step = &s->step[i];
         step->expected = allocate(step->bytes);
+        step->junk = allocate(step->bytes);
+        memset(step->junk, 0x5a, step->bytes);
         if (is_barrier(s)) continue;
         const void *inputs[RIG_MAX_RANKS];
         for (int r = 0; r < s->rig->ranks; r++)
@@ -280,11 +293,14 @@ static void launch(struct schedule *s, int i, int r)
     must(rig_read_later(s->rig, r, step->part[r].after, step->part[r].at - GUARD,
                         step->bytes + 2 * GUARD),
          "read");
+    if (s->kind == TOO_LATE && step->bytes)
+        must(rig_write_later(s->rig, r, args.window + args.offset, step->junk, step->bytes),
+             "write");
 }
 
 static uint32_t expected_code(const struct schedule *s)
 {
-    static const uint32_t codes[] = {0, ERROR_TIMEOUT, ERROR_MISMATCH, ERROR_ABORTED};
+    static const uint32_t codes[] = {0, ERROR_TIMEOUT, ERROR_MISMATCH, 0, ERROR_TIMEOUT};
     return codes[s->kind];
 }
 
@@ -293,6 +309,8 @@ static int is_record_whole(const struct schedule *s, int r)
 {
     const volatile struct error_record *error = rig_error(s->rig, r);
     uint32_t mine = s->hash + (s->kind == DIFFERENT && r == s->chosen);
+    if (s->kind == TOO_LATE)
+        return error->sequence && error->mine == mine + (uint32_t)error->sequence - 1;
     if (error->sequence != 1 || error->mine != mine) return 0;
     if (s->kind == MISSING) return error->peer == (uint32_t)s->chosen;
     if (s->kind != DIFFERENT) return 1;
@@ -320,7 +338,7 @@ static int look_at_records(void *context)
     for (int r = 0; r < s->rig->ranks; r++)
         if (rig_error(s->rig, r)->code && s->kind != ALL_WELL && !is_record_whole(s, r))
             s->late_record = r + 1;
-    for (int r = 0; r < s->rig->ranks && s->kind == ALL_WELL; r++)
+    for (int r = 0; r < s->rig->ranks && may_end_well(s); r++)
         look_at_results(s, r);
     return --s->turns_left > 0;
 }
@@ -353,7 +371,8 @@ static int check_data(const struct schedule *s, int i, int r)
     const struct step *step = &s->step[i];
     const struct part *part = &step->part[r];
     for (size_t k = 0; k < step->bytes + 2 * GUARD; k++) {
-        int data = k >= GUARD && k < GUARD + step->bytes && s->kind == ALL_WELL;
+        int data = k >= GUARD && k < GUARD + step->bytes && may_end_well(s);
+        if (data && s->done[r] <= (uint64_t)i) continue; /* left undone: anything */
         unsigned char want = data ? step->expected[k - GUARD] : part->before[k];
         if (part->after[k] != want)
             return wrong(s, i, r, data ? "wrong byte" : "byte changed", k - GUARD);
@@ -364,18 +383,39 @@ static int check_data(const struct schedule *s, int i, int r)
 /* Whoever leaves a barrier must see what the others did before theirs. */
 static int check_marks(const struct schedule *s, int i, int r)
 {
-    for (int other = 0; is_barrier(s) && other < s->rig->ranks && s->kind == ALL_WELL; other++)
+    int ended = is_barrier(s) && s->done[r] > (uint64_t)i;
+    for (int other = 0; ended && other < s->rig->ranks; other++)
         if (s->seen[i][r][other] < s->mark[i])
             return wrong(s, i, r, "left a barrier before rank", (uint64_t)other);
     return 0;
+}
+
+/* The first collective that this rank's kernels must have left, or 0. */
+static uint64_t left_undone(const struct schedule *s, int r)
+{
+    return s->done[r] < (uint64_t)s->launches ? s->done[r] + 1 : 0;
+}
+
+/* Somebody must have found what is wrong. */
+static int check_found(const struct schedule *s)
+{
+    int found = s->kind != MISSING && s->kind != DIFFERENT;
+    for (int r = 0; r < s->rig->ranks; r++)
+        found |= rig_error(s->rig, r)->code != 0;
+    return found ? 0 : wrong(s, 0, s->chosen, "nobody has a record of rank", (uint64_t)s->chosen);
 }
 
 static int check_rank(const struct schedule *s, int r)
 {
     const volatile struct error_record *error = rig_error(s->rig, r);
     if (!takes_part(s, r)) return 0;
-    if (error->code != expected_code(s)) return wrong(s, 0, r, "error code", error->code);
-    if (s->kind != ALL_WELL && !is_record_whole(s, r)) return wrong(s, 0, r, "record", r);
+    if (error->code && error->code != expected_code(s))
+        return wrong(s, 0, r, "error code", error->code);
+    if (error->code && !is_record_whole(s, r)) return wrong(s, 0, r, "record", r);
+    if (rig_released(s->rig, r) != left_undone(s, r))
+        return wrong(s, 0, r, "says it has left undone", rig_released(s->rig, r));
+    if (rig_released(s->rig, r) && !*(volatile uint32_t *)(s->rig->page + PAGE_ABORT))
+        return wrong(s, 0, r, "failed without setting the abort word", 0);
     for (int i = 0; i < s->launches; i++)
         if (check_data(s, i, r) || check_marks(s, i, r)) return 1;
     return 0;
@@ -385,6 +425,7 @@ static void end(struct schedule *s)
 {
     for (int i = 0; i < s->launches; i++) {
         free(s->step[i].expected);
+        free(s->step[i].junk);
         for (int r = 0; r < s->rig->ranks; r++) {
             free(s->step[i].part[r].input);
             free(s->step[i].part[r].before);
@@ -403,6 +444,7 @@ int check_schedule(struct rig *rig, enum kernel_id id, uint64_t seed)
     run(&s);
     for (int r = 0; r < rig->ranks && !faults; r++)
         faults += check_rank(&s, r);
+    if (!faults) faults += check_found(&s);
     if (s.late_record && !faults)
         faults += wrong(&s, 0, s.late_record - 1, "a record seen before it was whole", 0);
     if (s.early_done && !faults)

@@ -3,8 +3,9 @@
  * variants and says what each must give.
  *
  * What is kept: ranks and blocks, the two counts, the words with epoch and hash in two lines, the
- * offsets published with them, epoch and failed flag in device memory, time-outs, the abort word,
- * launches one after another. What is not: a block is one agent (its bar.sync makes it one), and
+ * offsets published with them, the epoch, time-outs, the abort word, how a failure is told to every
+ * rank, what is marked done, launches one after another, and streams that go on after a failure and
+ * spoil memory. What is not: a block is one agent (its bar.sync makes it one), and
  * nothing is added up.
  *
  * Memory. A word travels to each rank separately and arrives whenever the network likes. Data is
@@ -182,11 +183,23 @@ work:
 #endif
            :: else
            fi;
+           wrong = last && failed[r];
+#ifdef DONE_BLIND
+           wrong = false;
+#endif
+           last = last && !wrong;
            assert(!last || (seen[me] & OURS) == OURS);
            assert(!last || STAGE_OUT || !MULTICAST || (fenced[me] & OURS) == OURS);
+           done[r] = (last -> launch[r] : done[r])
        }
 
 leave:
+#ifndef TELL_LATE
+       if
+       :: wrong -> tell()
+       :: else
+       fi;
+#endif
        atomic {
            learn(AT_STREAM(r), me);
            seen[me] = 0;
@@ -194,11 +207,17 @@ leave:
            begun = 0;
            arrives = false;
            last = false;
-           wrong = false;
            good = false;
            bad = false;
            running[r]--;
        }
+#ifdef TELL_LATE
+       if
+       :: wrong -> tell()
+       :: else
+       fi;
+#endif
+       wrong = false
     od
 }
 
@@ -215,19 +234,19 @@ inline run_kernel(blocks)
 }
 
 /* The program's own use of the chunk: before a launch it writes the input, afterwards it reads the
- * result, which must be right if this rank has not failed, whatever befell others. A rank that has
- * failed must leave its memory alone; REUSE breaks that. */
-inline use(before, after)
+ * result, which must be right if launch `n` was marked done, whatever befell others. (Where there are
+ * broadcasts the chunk is also the slot into which others copy.) After a failure the program does
+ * with its memory what it likes. */
+#define MINE(n) (done[r] >= (n) && (COPIES == 0 || !failed[r]))
+inline use(n, before, after)
 {
     c = 0;
     do
-    :: c < N * B && !failed[r] ->
+    :: c < N * B && MINE(n) ->
         touch(me, r * N * B + c, OWN, before, after);
         assert(good);
         c++
-#ifdef REUSE
-    :: c < N * B && failed[r] -> touch(me, r * N * B + c, OWN, BAD, BAD); c++
-#endif
+    :: c < N * B && !MINE(n) -> touch(me, r * N * B + c, OWN, BAD, BAD); c++
     :: else -> break
     od;
     c = 0;
@@ -235,20 +254,15 @@ inline use(before, after)
     alias_fence(me);
 }
 
-#ifdef COPY_ANYWAY
-#define COPIED (r == 0)
-#else
-#define COPIED (r == 0 && !failed[r])
-#endif
-
-/* Rank 0 copies into every rank's slot between two barriers; then each reads its own. */
+/* Rank 0 copies into every rank's slot between two barriers, even if these failed; then each copies
+ * its own out, and finish_peer marks that done. */
 inline broadcast()
 {
     run_kernel(1);
     d_step {
         c = 0;
         do
-        :: c < CELLS && COPIED -> touch(me, c, SWITCH, RESULT(l - 1), RESULT(l)); c++
+        :: c < CELLS && r == 0 -> touch(me, c, SWITCH, RESULT(l - 1), RESULT(l)); c++
         :: else -> break
         od;
         c = 0;
@@ -256,12 +270,27 @@ inline broadcast()
         alias_fence(me);
     }
     run_kernel(1);
-    d_step { use(RESULT(l), RESULT(l)) }
+    d_step {
+        do
+        :: c < N * B ->
+            touch(me, r * N * B + c, OWN, RESULT(l), RESULT(l));
+            spoilt[r] = spoilt[r] || !good;
+            c++
+        :: else -> break
+        od;
+        c = 0;
+        good = false;
+        alias_fence(me);
+    }
+    if
+    :: failed[r] -> tell()
+    :: else -> done[r] = l
+    fi;
 }
 
 proctype stream(byte r)
 {
-    byte l = 1, c, i, me;
+    byte l = 1, c, i, s, me;
     bool good;
     me = AT_STREAM(r);
     do
@@ -273,28 +302,29 @@ proctype stream(byte r)
         if
         :: TWOSHOT(l) ->
             if
-            :: d_step { !STAGE_IN -> use(RESULT(l - 1), INPUT(l)) }
+            :: d_step { !STAGE_IN -> use(l - 1, RESULT(l - 1), INPUT(l)) }
             :: else
             fi;
             run_kernel(BLOCKS);
             if
-            :: d_step { !STAGE_OUT -> use(RESULT(l), RESULT(l)) }
-            :: STAGE_OUT -> assert(failed[r] || !spoilt[r])
+            :: d_step { !STAGE_OUT -> use(l, RESULT(l), RESULT(l)) }
+            :: else
             fi
         :: else -> broadcast()
         fi;
+        assert(done[r] < l || !spoilt[r]);
         l++
     :: else -> break
     od;
 #if defined(MISSING) || defined(ODD_HASH)
-    assert(failed[r] || !COMES(L)); /* nobody passes a launch with one missing or different */
+    assert(done[r] < AT); /* nobody passes a launch with one missing or different */
 #elif !defined(TIMEOUT) && !defined(ABORT)
-    assert(!failed[r]);
+    assert(!failed[r] && done[r] == L);
 #endif
 #if defined(ODD_HASH) && !defined(TIMEOUT) && !defined(ABORT)
-    assert(record[r] == MISMATCH);
+    assert(failed[r] && mismatch);
 #elif !defined(ODD_HASH)
-    assert(record[r] != MISMATCH);
+    assert(!mismatch);
 #endif
 }
 

@@ -30,6 +30,11 @@
 #ifndef AT
 #define AT 2 /* the launch from which the last rank is MISSING or has an ODD_HASH */
 #endif
+#ifdef ONLY
+#define MAY_TIME_OUT (r == ONLY) /* on this rank */
+#else
+#define MAY_TIME_OUT true
+#endif
 #define STAGE_IN ((STAGED_IN >> r) & 1)
 #define STAGE_OUT ((STAGED_OUT >> r) & 1)
 #define BLOCKS (B - (B - 1) * ((SMALL >> r) & 1))
@@ -89,18 +94,15 @@ byte flight[2 * N * N]; /* the same, on their way */
 byte offset[2 * N];     /* [line][writer]: the launch whose offset was published last */
 byte epoch[N];
 byte count_in[N], count_out[N], count_end[N];
-bool failed[N];
-byte record[N]; /* why */
-bool lost;      /* some rank has failed: data may be wrong, but no launch may end well with it */
+bool failed[N]; /* set by whichever rank's kernel has failed, one rank after the other */
+bool mismatch;  /* some rank has seen another hash */
+bool lost;      /* some rank has failed: data may be wrong, but no launch may be marked done with it */
 bool aborted;
+byte done[N]; /* the last launch that has ended well */
 byte launch[N];
 byte todo[N];    /* blocks of the launch that have not begun, a bit each */
 byte running[N]; /* blocks of the launch that have not ended */
 bool spoilt[N];  /* wrong data was copied out */
-
-#define MISMATCH 1
-#define TIMED_OUT 2
-#define ABORTED 3
 
 /* ---- data ---- */
 
@@ -229,11 +231,23 @@ end:
 #define COMPARED(phase, a) (PHASE_OF(FOUND(phase, a)) == (phase))
 #endif
 
-inline fail(why)
+/* tell.ptxh: every rank is told, one after the other, before the launch ends. */
+#ifdef TELL_SELF
+#define TOLD(s) (s == r)
+#else
+#define TOLD(s) true
+#endif
+inline tell()
 {
-    failed[r] = true;
-    lost = true;
-    record[r] = why;
+    s = 0;
+    do
+    :: d_step { s < N -> failed[s] = failed[s] || TOLD(s); s++ }
+    :: else -> break
+    od;
+    s = 0;
+#ifndef QUIET
+    aborted = true
+#endif
 }
 
 /* Every rank has come: its word is acquired, the hashes are compared, the offsets read. */
@@ -256,10 +270,8 @@ inline accept(phase, published)
     :: else -> break
     od;
     j = 0;
-    if
-    :: wrong -> fail(MISMATCH)
-    :: else
-    fi;
+    lost = lost || wrong;
+    mismatch = mismatch || wrong;
 }
 
 /* Leaves `wrong`. */
@@ -268,10 +280,10 @@ inline wait(for_phase, with_offsets)
     if
     :: d_step { ALL_CAME(for_phase) -> accept(for_phase, with_offsets) }
 #ifdef TIMEOUT
-    :: d_step { !ALL_CAME(for_phase) -> wrong = true; fail(TIMED_OUT) }
+    :: d_step { MAY_TIME_OUT && !ALL_CAME(for_phase) -> wrong = true; lost = true }
 #endif
-#if defined(ABORT) && !defined(NO_ABORT)
-    :: d_step { aborted && !ALL_CAME(for_phase) -> wrong = true; fail(ABORTED) }
+#ifndef NO_ABORT
+    :: d_step { aborted && !ALL_CAME(for_phase) -> wrong = true; lost = true }
 #endif
     fi;
 }

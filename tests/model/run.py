@@ -33,10 +33,10 @@ MEANING = (
     ("offset[", RACE),
     ("violated good", SPOILT),
     ("spoilt[", SPOILT),
-    ("failed[r]||", MISSED),
-    ("record[r]==1", MISSED),
-    ("!(failed[r])", FALSE),
-    ("record[r]!=1", FALSE),
+    ("(done[r]<2)", MISSED),
+    ("(failed[r]&&mismatch", MISSED),
+    ("!(failed[r])&&", FALSE),
+    ("!(mismatch)", FALSE),
     ("word[", AHEAD),
     ("invalid end state", STUCK),
 )
@@ -57,9 +57,12 @@ CASES = (
     ("words overtake one another", "OVERTAKE", HOLDS),
     ("a rank is missing, waits time out", "MISSING TIMEOUT", HOLDS),
     ("the same, staged, 3 ranks", f"MISSING TIMEOUT N=3 B=1 L=1 AT=1 {STAGED}", HOLDS),
-    ("any wait may time out", "TIMEOUT", HOLDS),
-    ("any wait may time out, staged", f"TIMEOUT L=2 {STAGED}", HOLDS),
-    ("any wait may time out, 3 ranks", "TIMEOUT N=3 B=1 L=1", HOLDS),
+    ("any wait may time out", "TIMEOUT L=2", HOLDS),
+    ("any wait may time out, 3 launches of 1 block", "TIMEOUT B=1", HOLDS),
+    ("any wait may time out, staged", f"TIMEOUT L=1 {STAGED}", HOLDS),
+    ("any wait may time out, staged, 2 launches of 1 block", f"TIMEOUT B=1 L=2 {STAGED}", HOLDS),
+    ("any wait may time out, a broadcast in between", "TIMEOUT B=1 COPIES=4", HOLDS),
+    ("one rank's waits may time out, 3 ranks", "TIMEOUT ONLY=0 N=3 B=1 L=1", HOLDS),
     ("a rank is missing, the host aborts", "MISSING ABORT", HOLDS),
     ("the host aborts, staged", f"ABORT L=2 {STAGED}", HOLDS),
     ("the host aborts, 3 ranks", "ABORT N=3 B=1 L=1", HOLDS),
@@ -99,23 +102,20 @@ CASES = (
     ("fault: waits do not see the abort word", "MISSING ABORT NO_ABORT", STUCK),
     ("fault: launches after a failure go on", "TIMEOUT NO_FAILED_CHECK", FALSE),
     ("fault: the same, with equal hashes", "TIMEOUT NO_FAILED_CHECK NO_HASH B=1", SPOILT),
-    # what the barrier does not promise: ptx/README.md says so
-    ("not promised: memory used again after a failure", "TIMEOUT REUSE B=1", SPOILT),
-    (
-        "not promised: copies enqueued behind a failed barrier",
-        "TIMEOUT L=2 COPIES=4 COPY_ANYWAY",
-        SPOILT,
-    ),
+    ("fault: done without a look at failures", "TIMEOUT DONE_BLIND B=1 L=1", SPOILT),
+    ("fault: the same, with a broadcast", "TIMEOUT DONE_BLIND B=1 L=2 COPIES=4", RACE),
+    ("fault: a failure is told to its own rank alone", "TIMEOUT TELL_SELF B=1 L=1", SPOILT),
+    ("fault: a failure is told after the launch", "TIMEOUT TELL_LATE B=1 L=1", SPOILT),
 )
 
 
 def meaning(said):
-    """What pan found, or None when it did not finish."""
+    """What pan found."""
     if (
         re.search(r"max search depth|out of memory|Search not completed", said)
         and "pan:1" not in said
     ):
-        return None
+        return "too large"
     if found := re.search(r"^pan:1: (.*)$", said, re.MULTILINE):
         return next((kind for text, kind in MEANING if text in found[1]), found[1])
     return HOLDS if "errors: 0" in said else None

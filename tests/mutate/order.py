@@ -157,8 +157,35 @@ BARRIER = [
     ),
     mutation(
         "later launches are not told of a failure",
-        "wait.ptxh",
-        "st.relaxed.gpu.global.u32 [%sig+SIGNALS_FAILED], 1;",
+        "tell.ptxh",
+        "st.relaxed.sys.global.u32 [%peer+SIGNALS_FAILED], 1;",
+    ),
+    mutation(
+        "only rank 0 is told of a failure",
+        "tell.ptxh",
+        "    add.s64 %arg, %arg, 8;\n",
+    ),
+    mutation(
+        "a failure ends nobody's wait",
+        "tell.ptxh",
+        "st.relaxed.sys.global.u32 [%abort+PAGE_ABORT], 1;",
+    ),
+    mutation(
+        "a failed kernel does not say what it has left",
+        "tell.ptxh",
+        "st.relaxed.sys.global.u64 [%place+PAGE_RELEASED], %number;",
+    ),
+    mutation(
+        "a kernel says again and again what it has left",
+        "tell.ptxh",
+        "    setp.ne.u64 %p, %number, 0;\n",
+        "    setp.ne.u64 %p, 0, 0;\n",
+    ),
+    mutation(
+        "the end is marked done whatever has failed",
+        "done.ptxh",
+        "    setp.ne.u32 %p, %x, 0;\n",
+        "    setp.ne.u32 %p, 0, 0;\n",
     ),
     mutation(
         "wait's block does not meet",
@@ -198,7 +225,12 @@ BARRIER = [
         "mov.b32 %next, %epoch;",
         kernels="barrier_peer",
     ),
-    mutation("a launch after a failure goes on", "prologue.ptxh", "    @%failed bra LEAVE;\n"),
+    mutation(
+        "a launch after a failure goes on",
+        "prologue.ptxh",
+        "    @!%failed bra WELL;\n",
+        "    bra WELL;\n",
+    ),
 ]
 
 OUT = "atom.acq_rel.gpu.global.inc.u32 %before, [%sig+SIGNALS_COUNT_OUT]"
@@ -354,6 +386,6 @@ BLOCKS = [
     mutation(
         "the host is not told done",
         "done.ptxh",
-        "    @%tell st.release.sys.global.u64 [%place+PAGE_DONE], %number;\n",
+        "    st.release.sys.global.u64 [%place+PAGE_DONE], %number;\n",
     ),
 ]
