@@ -135,13 +135,19 @@ SMFAR_EXPORT enum smfar_status smfar_comm_init_rank(const struct smfar_id *id, i
                                                     const struct smfar_config *config,
                                                     smfar_comm **comm_out);
 
-/* Ends the communicator. Blocks until its own work has ended, at most the timeout (after a failure
- * 2 s), and with multicast 2 s more until no other rank can write to this rank's memory; what
- * cannot be given back then stays until the process ends. Not collective: a rank may leave once its
- * work is done; a rank that calls a further collective gets SMFAR_ERR_PEER at once. NULL is
- * allowed, and so is a forked child, which gives back nothing. Memory allocated in the window must
- * no longer be used, no other thread may use the communicator, and the last collective's stream
- * must still be there. */
+/* Leaves the group: from now on this rank calls no collective, and may end without the others
+ * taking that for its death. Blocks until its own work has ended, at most the timeout (after a
+ * failure 2 s), and with multicast 2 s more until no other rank can write to this rank's memory.
+ * Not collective: a rank may leave once its work is done; a rank that calls a further collective
+ * gets SMFAR_ERR_PEER at once. What the communicator holds, memory in the window too, stays until
+ * smfar_comm_destroy. The last collective's stream must still be there. A second call does
+ * nothing, nor does one for NULL or in a forked child. */
+SMFAR_EXPORT void smfar_comm_finalize(smfar_comm *comm);
+
+/* Ends the communicator, after smfar_comm_finalize if that has not been called. What could not be
+ * seen to have ended keeps its memory until the process ends. NULL is allowed, and so is a forked
+ * child, which gives back nothing. Memory allocated in the window must no longer be used, and no
+ * other thread may use the communicator. */
 SMFAR_EXPORT void smfar_comm_destroy(smfar_comm *comm);
 
 /* Makes every rank's pending and later calls fail with SMFAR_ERR_ABORTED and `reason`. Makes no

@@ -47,6 +47,10 @@ enum smfar_status comm_check_process(const struct smfar_comm *comm)
 enum smfar_status comm_check(struct smfar_comm *comm)
 {
     enum smfar_status status = comm_check_process(comm);
+    if (status == SMFAR_OK && atomic_load(&comm->finalized))
+        return FAIL(SMFAR_ERR_UNSUPPORTED,
+                    "this rank has left the group: its communicator has been "
+                    "finalized");
     return status == SMFAR_OK ? failure_check(comm) : status;
 }
 
@@ -146,13 +150,19 @@ static void destroy_gpu_objects(struct smfar_comm *comm)
     page_destroy(&comm->page);
 }
 
+void smfar_comm_finalize(smfar_comm *comm)
+{
+    if (!comm || comm->owner_pid != (int)getpid()) return; /* a forked child has no part in it */
+    if (atomic_exchange(&comm->finalized, 1)) return;
+    comm->quiet = part(comm, drain(comm));
+    watchdog_stop(comm);
+}
+
 void smfar_comm_destroy(smfar_comm *comm)
 {
-    if (!comm) return;
-    if (comm->owner_pid != (int)getpid()) return; /* a forked child owns nothing of it */
-    int drained = drain(comm);
-    drained = part(comm, drained);
-    watchdog_stop(comm);
+    if (!comm || comm->owner_pid != (int)getpid()) return;
+    smfar_comm_finalize(comm);
+    int drained = comm->quiet;
     if (!drained)
         log_warn("kernels of this group may still run; its memory stays until the process ends");
     if (drained && comm->retained && comm_enter(comm) == SMFAR_OK) {

@@ -63,6 +63,9 @@ struct smfar_comm {
     int path_count;
     struct plan_cache *plans; /* of collectives/ */
 
+    _Atomic int finalized; /* this rank has left the group */
+    int quiet;             /* and nothing can use its memory any more */
+
     _Atomic int ready; /* every rank has set it up: from now on a failure is the group's */
     pthread_t watchdog;
     int watching;
@@ -78,7 +81,7 @@ void comm_leave(struct smfar_comm *comm);
 /* Refuses a call in a forked child. */
 enum smfar_status comm_check_process(const struct smfar_comm *comm);
 
-/* The same, and after a failure. */
+/* The same, and after a failure, and when this rank has left. */
 enum smfar_status comm_check(struct smfar_comm *comm);
 
 /* Sets the deadline of waits, at most some thirty years: nanoseconds of it must fit a word. */

@@ -118,9 +118,16 @@ Communicator::~Communicator() {
     if (thread_.joinable()) new std::thread(std::move(thread_));
     return;
   }
-  drain();
+  finalize();
   WithoutGil released;
   smfar_comm_destroy(comm_);
+}
+
+void Communicator::finalize() {
+  if (!here()) return;
+  drain();
+  WithoutGil released;
+  smfar_comm_finalize(comm_);
 }
 
 bool Communicator::here() const { return getpid() == process_; }

@@ -72,6 +72,9 @@ class Communicator {
   // Waits until all that is watched has completed, at most the timeout; then the thread ends.
   void drain();
 
+  // drain(), and leaves the group: whoever still holds this can use the window's memory, no more.
+  void finalize();
+
   void setTimeout(milliseconds timeout);
 
   // Throws in a process that was forked after this was made: streams and threads stayed behind.

@@ -352,8 +352,9 @@ void ProcessGroupSmfar::shutdown() {
     cpu.swap(cpu_);
     cuda.swap(cuda_);
   }
-  cpu.reset();
-  cuda.reset();
+  // works and tensors may still hold them
+  if (cpu) cpu->finalize();
+  if (cuda) cuda->finalize();
 }
 
 } // namespace smfar

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import time
 from datetime import timedelta
 
 import pytest
@@ -99,6 +100,25 @@ def test_begin_and_end(fresh_ranks, tmp_path, function):
     processes = list(ranks.processes)
     ranks.stop()
     assert [process.exitcode for process in processes] == [0, 0]
+
+
+def exit_with_a_tensor_in_hand():
+    """Rank 1 leaves in good order, keeps a tensor and a Work, and its process ends."""
+    tensor = smfar.empty(100, device="cpu").fill_(1)
+    work = dist.all_reduce(tensor, async_op=True)
+    work.wait()
+    if dist.get_rank() == 1:
+        dist.destroy_process_group()
+        assert tensor.tolist() == [2.0] * 100
+        work.wait()
+        os._exit(0)  # the tensor and the Work are still there
+    time.sleep(0.5)  # ten looks of the watchdog
+    with pytest.raises(dist.DistBackendError, match="rank 1 has left the group"):
+        dist.all_reduce(tensor)
+
+
+def test_an_exit_after_destroy_is_no_death(fresh_ranks):
+    fresh_ranks(2).run(exit_with_a_tensor_in_hand, dies=(1,))
 
 
 def wrong_options():
