@@ -166,7 +166,17 @@ static void run_ranks(const struct options *options, struct driver *driver, int 
 
 /* ---- schedules ---- */
 
-enum { FEWEST_RANKS = 2, MOST_RANKS = 4 };
+/* Most schedules have few ranks, which is where most can go wrong in a given time. */
+enum { FEWEST_RANKS = 2, USUAL_RANKS = 4, EACH_LARGE = 8 };
+
+/* A seed decides everything: also the number of ranks, so that one rig serves for long. */
+static int ranks_of(const struct options *options, uint64_t seed)
+{
+    if (options->ranks) return options->ranks;
+    if (seed % EACH_LARGE == 0)
+        return USUAL_RANKS + 1 + (int)(seed / EACH_LARGE % (RIG_MAX_RANKS - USUAL_RANKS));
+    return FEWEST_RANKS + (int)(seed % (USUAL_RANKS - FEWEST_RANKS + 1));
+}
 
 static enum kernel_id draw_kernel(const struct options *options, uint64_t seed)
 {
@@ -179,22 +189,20 @@ static enum kernel_id draw_kernel(const struct options *options, uint64_t seed)
     return chosen[random_below(&seed, count)];
 }
 
-/* A seed decides everything: also the number of ranks, so that one rig serves for long. */
 static int run_schedules(const struct options *options, struct driver *driver)
 {
-    struct rig *rigs[MOST_RANKS + 1] = {NULL};
+    struct rig *rigs[RIG_MAX_RANKS + 1] = {NULL};
     int faults = 0;
     long done = 0;
     uint64_t seed = options->seed;
     for (; done < options->schedules && !faults; seed++) {
-        int ranks = FEWEST_RANKS + (int)(seed % (MOST_RANKS - FEWEST_RANKS + 1));
-        if (options->ranks) ranks = options->ranks;
-        if (ranks > MOST_RANKS || ranks < 1) usage();
+        int ranks = ranks_of(options, seed);
+        if (ranks > RIG_MAX_RANKS || ranks < 1) usage();
         if (!rigs[ranks]) must(rig_create(driver, ranks, &rigs[ranks]), "rig");
         faults = check_schedule(rigs[ranks], draw_kernel(options, seed), seed);
         done++;
     }
-    for (int ranks = 0; ranks <= MOST_RANKS; ranks++)
+    for (int ranks = 0; ranks <= RIG_MAX_RANKS; ranks++)
         rig_destroy(rigs[ranks]);
     printf("seeds %llu to %llu: %ld schedules, %d faults\n", (unsigned long long)options->seed,
            (unsigned long long)seed - 1, done, faults);

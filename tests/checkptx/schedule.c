@@ -11,6 +11,7 @@
 
 #include "../../csrc/soft/soft.h"
 #include "../ref/ref.h"
+#include "../soft/steps.h"
 #include "check.h"
 #include "text.h"
 
@@ -18,8 +19,8 @@ enum {
     MOST_LAUNCHES = 3,
     GUARD = 64,
     SLOT = RIG_AREA / (MOST_LAUNCHES + 1), /* slot 0 for all that is staged, then one a launch */
+    FEW_RANKS = 4,                         /* with more, grids are small */
     MOST_COUNT = 3000,
-    STEPS_SHOWN = 12,
     MOST_TURNS = 400000 /* several timeouts */
 };
 #define TIMEOUT_NS (50ull * 1000 * 1000)
@@ -179,13 +180,7 @@ static void print_steps(const struct schedule *s)
             printf(", error %u in launch %llu waiting for rank %u at phase %u", error->code,
                    (unsigned long long)error->sequence - 1, error->peer, error->epoch);
         printf("; its last steps:\n");
-        for (unsigned i = 0; i < count; i++) {
-            printf("    %8llu block %u warp %u ", (unsigned long long)steps[i].number,
-                   steps[i].block, steps[i].warp);
-            if (steps[i].times > 1) printf("%u times ", steps[i].times);
-            text_print_line(kernel_rows[s->id].multicast, steps[i].line);
-            printf("\n");
-        }
+        steps_print(steps, count, text_of(kernel_rows[s->id].multicast));
     }
 }
 
@@ -284,8 +279,9 @@ static void launch(struct schedule *s, int i, int r)
 {
     const struct step *step = &s->step[i];
     struct kargs args;
-    int blocks = is_barrier(s) ? 1 : 1 + (int)draw(s, 3);
-    int threads = is_barrier(s) ? 32 : 32 * (1 + (int)draw(s, 3));
+    unsigned most = s->rig->ranks > FEW_RANKS ? 2 : 3; /* blocks, and warps of each */
+    int blocks = is_barrier(s) ? 1 : 1 + (int)draw(s, most);
+    int threads = is_barrier(s) ? 32 : 32 * (1 + (int)draw(s, most));
     arguments(s, i, r, &args);
     if (is_barrier(s)) mark(s, i, r);
     must(rig_launch(s->rig, r, s->id, blocks, threads, &args), "launch");

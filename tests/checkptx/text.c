@@ -48,12 +48,7 @@ void text_replace(struct driver *driver, const char *folder)
     driver->cuModuleLoadDataEx = load;
 }
 
-void text_print_line(int multicast, unsigned line)
+const char *text_of(int multicast)
 {
-    const char *text = replaced[multicast] ? replaced[multicast] : embedded(multicast);
-    while (--line > 0 && text)
-        text = strchr(text, '\n') ? strchr(text, '\n') + 1 : NULL;
-    if (!text) return;
-    text += strspn(text, " ");
-    printf("%.*s", (int)strcspn(text, "\n"), text);
+    return replaced[multicast] ? replaced[multicast] : embedded(multicast);
 }

@@ -8,7 +8,7 @@
  * load the embedded modules. Ends the program when they cannot be read. */
 void text_replace(struct driver *driver, const char *folder);
 
-/* Prints line `line` (from 1) of the module's text, without its indentation and its newline. */
-void text_print_line(int multicast, unsigned line);
+/* What is loaded as the module. */
+const char *text_of(int multicast);
 
 #endif
