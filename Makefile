@@ -7,6 +7,7 @@
 #   PTXAS, PTXAS12   assemblers to check the kernels with, beside those found on PATH and in VENV
 #   VARIANT          test (default), asan, ubsan, tsan or aarch64
 #   MPI=1            build and run examples/hello.c with MPI
+#   ONE_IN=40        of checkptx's full product, check-all runs one case in so many
 #   V=1              show the commands
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
@@ -52,11 +53,11 @@ PROGRAMS := $(UNIT) $(SOFT_TEST) $(B)/bin/checkptx $(SWITCHES)
 
 C_FILES = $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/torch/*.cpp tests/*/*.[ch] examples/*.c)
 
-.PHONY: help demo hello test check check-all lib programs units model fuzz asan ubsan tsan \
+.PHONY: help demo hello hello-mpi test check check-all check-every lib programs units model fuzz asan ubsan tsan \
         aarch64 sanitized format format-check warnings lint ptx clean
 help:
-	@sed -n 's/^#  *//p' Makefile | head -9
-	@echo 'make demo | hello | test | check | check-all | model | fuzz | lib | asan | ubsan | tsan | aarch64'
+	@sed -n 's/^#  *//p' Makefile | head -10
+	@echo 'make demo | hello | test | check | check-all | check-every | model | fuzz | lib | asan | ubsan | tsan | aarch64'
 	@echo 'make format | clean'
 
 # ---- the environment and the libraries ----
@@ -101,16 +102,30 @@ units: programs
 check: format-check warnings lint lib programs
 	@$(RUN) unit check
 
-check-all: lib programs model
+# what takes too long for every test run: an hour or so on 2 cores
+ONE_IN ?= 40
+check-all: lib programs model hello-mpi
 	$(B)/bin/checkptx --schedules 20000 --seed 1000001
 	$(PY) tests/mutate/run.py --checkptx $(B)/bin/checkptx
-	@if command -v mpicc >/dev/null; then $(MAKE) --no-print-directory MPI=1 hello; \
-	else echo 'hello under MPI: skipped, no mpicc'; fi
+	$(B)/bin/unit/test_turns 20000
+	SMFAR_SOFT_CHECKED=1 $(B)/bin/unit/test_stress 5000
 	$(B)/bin/unit/test_stress 100000
 	$(B)/bin/unit/test_sweep --all
 	$(B)/bin/unit/test_cycles 1000
+	$(B)/bin/checkptx --one-in $(ONE_IN)
+	@$(MAKE) --no-print-directory fuzz asan ubsan tsan aarch64
+
+# every case of every kernel: some two million, a night
+check-every: programs
 	$(B)/bin/checkptx --all
-	@$(MAKE) --no-print-directory fuzz
+
+# mpirun refuses root unless the caller has allowed it
+hello-mpi: lib
+	@if ! command -v mpicc >/dev/null; then echo 'hello under MPI: skipped, no mpicc'; \
+	elif [ "$$(id -u)" = 0 ] && [ -z "$$OMPI_ALLOW_RUN_AS_ROOT" ]; then \
+	    echo 'hello under MPI: skipped, as root: set OMPI_ALLOW_RUN_AS_ROOT=1' \
+	        'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1'; \
+	else $(MAKE) --no-print-directory MPI=1 hello; fi
 
 # the barrier between ranks, for spin; 77: there is none, and it has said so
 model: $(VENV)/ready

@@ -1,11 +1,12 @@
 /* checkptx: every kernel of kernels.def, as shipped, against its reference.
  *
- *   checkptx [--seed N] [--kernel NAME] [--ranks N] [--all] [--gpu] [--verbose] [--list]
- *   checkptx --schedules N [--seed N] [--kernel NAME] [--ranks N] [--ptx FOLDER]
+ *   checkptx [--seed N] [--kernel NAME] [--ranks N] [--all | --one-in N] [--gpu] [--verbose]
+ * [--list] checkptx --schedules N [--seed N] [--kernel NAME] [--ranks N] [--ptx FOLDER]
  *
  * Without --all a sample in which every pair of parameter values occurs for every kernel; the seed
- * decides which, and the data. --gpu: the real driver instead of the software switch. --verbose
- * prints each case before it runs.
+ * decides which, and the data. --all: the full product. --one-in: of that each case with a chance
+ * of one in N, so that other seeds go through other cases. --gpu: the real driver instead of the
+ * software switch. --verbose prints each case before it runs.
  *
  * --schedules: N schedules in the software switch's checked mode, one a seed from --seed on, up to
  * the first fault. --ptx: with the modules in this folder instead of the embedded ones. */
@@ -22,8 +23,9 @@ enum { MOST_FAULTS = 20 };
 struct options {
     uint64_t seed;
     const char *kernel;
-    int ranks; /* 0: all */
-    int all, gpu, verbose, list;
+    int ranks;  /* 0: all */
+    int one_in; /* of the full product; 0: the sample instead */
+    int gpu, verbose, list;
     long schedules;
     const char *ptx;
 };
@@ -35,8 +37,10 @@ struct tally {
 
 static void usage(void)
 {
-    printf("checkptx [--seed N] [--kernel NAME] [--ranks N] [--all] [--gpu] [--verbose] [--list]\n"
-           "checkptx --schedules N [--seed N] [--kernel NAME] [--ranks N] [--ptx FOLDER]\n");
+    printf(
+        "checkptx [--seed N] [--kernel NAME] [--ranks N] [--all | --one-in N] [--gpu] [--verbose] "
+        "[--list]\n"
+        "checkptx --schedules N [--seed N] [--kernel NAME] [--ranks N] [--ptx FOLDER]\n");
     exit(2);
 }
 
@@ -46,7 +50,7 @@ static struct options parse(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--all") == 0) {
-            options.all = 1;
+            options.one_in = 1;
         } else if (strcmp(argv[i], "--gpu") == 0) {
             options.gpu = 1;
         } else if (strcmp(argv[i], "--verbose") == 0) {
@@ -59,6 +63,9 @@ static struct options parse(int argc, char **argv)
             options.kernel = argv[++i];
         } else if (value && strcmp(argv[i], "--ranks") == 0) {
             options.ranks = atoi(argv[++i]);
+        } else if (value && strcmp(argv[i], "--one-in") == 0) {
+            options.one_in = atoi(argv[++i]);
+            if (options.one_in < 1) usage();
         } else if (value && strcmp(argv[i], "--schedules") == 0) {
             options.schedules = atol(argv[++i]);
         } else if (value && strcmp(argv[i], "--ptx") == 0) {
@@ -119,11 +126,14 @@ static int next_row(unsigned char row[AXES])
     return 0;
 }
 
-static void run_product(struct rig *rig, enum kernel_id id, uint64_t seed, struct tally *tally)
+static void run_product(struct rig *rig, enum kernel_id id, int one_in, uint64_t seed,
+                        struct tally *tally)
 {
     unsigned char row[AXES] = {(unsigned char)(rig->ranks - 1)};
+    uint64_t chance = seed + (uint64_t)rig->ranks;
     do {
-        run_case(rig, id, row, random_next(&seed), tally);
+        if (random_below(&chance, (unsigned)one_in) == 0)
+            run_case(rig, id, row, random_next(&seed), tally);
     } while (next_row(row) && tally->faults < MOST_FAULTS);
 }
 
@@ -140,8 +150,8 @@ static void run_kernel(const struct options *options, struct rig *rig, enum kern
         tally->cases++;
     }
     if (kernel_rows[id].dtype == SMFAR_DTYPES) return;
-    if (options->all)
-        run_product(rig, id, seed, tally);
+    if (options->one_in)
+        run_product(rig, id, options->one_in, seed, tally);
     else
         run_sample(rig, id, seed, tally);
 }
