@@ -136,16 +136,18 @@ FUZZ_S ?= 60
 FUZZ := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_CC := clang -g -O1 -std=gnu11 -pthread -fsanitize=fuzzer,address,undefined
 FUZZ_CC += -fno-sanitize-recover=all -fno-strict-aliasing -Wno-pass-failed
-FUZZ_SOURCES := $(wildcard csrc/base/*.c csrc/soft/ptx*.c) csrc/bootstrap/agree.c csrc/bootstrap/fdpass.c csrc/bootstrap/host.c
+FUZZ_BASE := $(wildcard csrc/base/*.c)
+FUZZ_OF_fuzz_ptx := $(wildcard csrc/soft/ptx*.c)
+FUZZ_OF_fuzz_exchange := $(patsubst %,csrc/bootstrap/%.c,agree fdpass host)
 
 .SECONDARY: $(FUZZ)
 fuzz:
 	@if command -v clang >/dev/null; then $(MAKE) --no-print-directory $(FUZZ:%=%.run); \
 	else echo 'fuzz: skipped, no clang'; fi
-build/fuzz/%: tests/fuzz/%.c $(FUZZ_SOURCES) csrc/bootstrap/exchange.c
+build/fuzz/%: tests/fuzz/%.c $(wildcard csrc/*/*.[ch])
 	@mkdir -p $(@D)
 	@echo 'building $@'
-	$(Q)$(FUZZ_CC) $< $(FUZZ_SOURCES) -lm -o $@
+	$(Q)$(FUZZ_CC) $< $(FUZZ_BASE) $(FUZZ_OF_$*) -lm -o $@
 build/fuzz/%.run: build/fuzz/%
 	$(Q)$(PYTHON) tests/fuzz/seeds.py --cc '$(CC)' --out build/fuzz/seeds
 	@mkdir -p build/fuzz/corpus/$*
