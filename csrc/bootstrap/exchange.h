@@ -15,11 +15,13 @@
 
 struct exchange;
 
-/* Collective. Refuses ranks of other versions, other users, or on other hosts, naming them. */
+/* Collective. Refuses ranks of other versions, other users, or on other hosts, naming them. A rank
+ * that fails alone tells the others through the store or by connecting, whichever still works. */
 enum smfar_status exchange_create(const struct smfar_store *store, int rank, int ranks,
                                   int64_t timeout_ms, struct exchange **exchange_out);
 
-/* The same for ranks that hold one id instead of a store: rank 0 listens under the id's name. */
+/* The same for ranks that hold one id instead of a store: rank 0 listens under the id's name. When
+ * it cannot, the others wait for the deadline. */
 enum smfar_status exchange_meet(const struct smfar_id *id, int rank, int ranks, int64_t timeout_ms,
                                 struct exchange **exchange_out);
 void exchange_destroy(struct exchange *exchange);

@@ -3,8 +3,10 @@
  * with a status of smfar.h and leaves no descriptor behind.
  *
  * The first byte of the input chooses the call, the second how many descriptors come with the rest.
- * The source is included, for an exchange in the middle of its life can be made in no other way. */
+ * The sources are included, for an exchange in the middle of its life can be made in no other way.
+ */
 #include "../../csrc/bootstrap/exchange.c"
+#include "../../csrc/bootstrap/meet.c"
 
 #include <fcntl.h>
 #include <stdint.h>

@@ -106,6 +106,53 @@ static void lost(struct ranks_thread *me)
     exchange_destroy(exchange);
 }
 
+/* The ranks' store, but for one call of one rank. */
+struct bad_store {
+    const struct smfar_store *good;
+    const char *call;
+    int rank, key, failed; /* `get` fails for this key alone, `set` the first time */
+};
+
+static enum smfar_status bad_set(void *context, const char *key, const void *value, size_t bytes)
+{
+    struct bad_store *store = context;
+    int fails = strcmp(store->call, "set") == 0 && !store->failed++;
+    if (fails) return SMFAR_ERR_SYSTEM;
+    return store->good->set(store->good->context, key, value, bytes);
+}
+
+static enum smfar_status bad_get(void *context, const char *key, void *value, size_t bytes,
+                                 int64_t timeout_ms)
+{
+    const struct bad_store *store = context;
+    int fails = strcmp(store->call, "get") == 0 && atoi(strchr(key, '/') + 1) == store->key;
+    if (fails) return SMFAR_ERR_SYSTEM;
+    return store->good->get(store->good->context, key, value, bytes, timeout_ms);
+}
+
+/* One rank fails alone before it has connected: all hear which and why, long before the deadline.
+ */
+static void fails_alone(struct ranks_thread *me)
+{
+    struct bad_store context = *(struct bad_store *)me->extra;
+    struct smfar_store store = {&context, bad_set, bad_get};
+    struct exchange *exchange = NULL;
+    char rank[16];
+    struct timespec begin, end;
+    context.good = me->store;
+    snprintf(rank, sizeof rank, "rank %d", context.rank);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    EXPECT_EQ(exchange_create(me->rank == context.rank ? &store : me->store, me->rank, me->ranks,
+                              TIMEOUT_MS, &exchange),
+              SMFAR_ERR_SYSTEM);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    EXPECT(end.tv_sec - begin.tv_sec < TIMEOUT_MS / 2000, "rank %d waited for the deadline",
+           me->rank);
+    EXPECT_HAS(smfar_last_error(), "the store");
+    if (me->rank != context.rank) EXPECT_HAS(smfar_last_error(), rank);
+    EXPECT(exchange == NULL, "an exchange in spite of the failure");
+}
+
 static void *interrupt_soon(void *exchange)
 {
     usleep(50000);
@@ -151,6 +198,12 @@ int main(void)
     }
     ranks_run(2, interrupted, NULL);
     ranks_run(3, missing, NULL);
+    for (int rank = 0; rank < 3; rank++) {
+        struct bad_store set = {.call = "set", .rank = rank};
+        struct bad_store get = {.call = "get", .rank = rank, .key = rank == 2 ? 1 : 2};
+        ranks_run(3, fails_alone, &set);
+        ranks_run(3, fails_alone, &get);
+    }
     EXPECT_EQ(open_descriptors(), before);
     exchange_destroy(NULL);
     return unit_end();
