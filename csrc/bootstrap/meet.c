@@ -127,13 +127,14 @@ struct greeting {
     char name[sizeof(((struct exchange *)0)->name)];
 };
 
+/* Nothing is read from another user, who could be slow to send it. */
 static int knows_the_name(const struct exchange *ex, int fd, uid_t uid, int64_t deadline,
                           struct greeting *greeting)
 {
-    return fdpass_receive(fd, greeting, sizeof(*greeting), NULL, 0,
+    return uid == geteuid() &&
+           fdpass_receive(fd, greeting, sizeof(*greeting), NULL, 0,
                           sooner(deadline, fdpass_now() + GREETING_MS)) == SMFAR_OK &&
-           greeting->magic == MAGIC && uid == geteuid() &&
-           memcmp(greeting->name, ex->name, sizeof(ex->name)) == 0;
+           greeting->magic == MAGIC && memcmp(greeting->name, ex->name, sizeof(ex->name)) == 0;
 }
 
 /* Takes a connection. One that does not know the name, or comes from another user, is dropped; one

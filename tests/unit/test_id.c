@@ -1,12 +1,14 @@
 /* Ranks that meet by an id: threads in any order of arrival; what cannot be a group is refused on
  * every rank, long before the deadline where somebody can know. */
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../csrc/bootstrap/fdpass.h"
 #include "ranks.h"
 #include "switch.h"
 
-enum { SHORT_MS = 400, LONG_MS = 20000 };
+enum { SHORT_MS = 400, LONG_MS = 20000, STRANGER_UID = 65534 };
 
 struct meeting {
     struct smfar_id id;
@@ -77,6 +79,47 @@ static void same_number_twice(struct ranks_thread *me)
     if (me->rank == 0) EXPECT_HAS(smfar_last_error(), "rank is there already");
 }
 
+/* A process of another user that connects first and then says nothing. */
+static pid_t start_stranger(const struct meeting *meeting)
+{
+    pid_t pid = fork();
+    if (pid) return pid;
+    int fd = -1;
+    if (setuid(STRANGER_UID) ||
+        fdpass_connect(meeting->id.text, 1, fdpass_now() + LONG_MS, &fd) != SMFAR_OK)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+/* The others come once the stranger has had time to be first. */
+static void beside_a_stranger(struct ranks_thread *me)
+{
+    struct meeting *meeting = me->extra;
+    smfar_comm *comm = NULL;
+    if (me->rank) usleep(300000);
+    int64_t begin = fdpass_now();
+    EXPECT(meet(meeting, me->rank, me->ranks, &comm) == SMFAR_OK, "%s", smfar_last_error());
+    EXPECT(me->rank == 0 || fdpass_now() - begin < 1500, "waited for another user: %lld ms",
+           (long long)(fdpass_now() - begin));
+    smfar_comm_destroy(comm);
+}
+
+static void strangers(void)
+{
+    struct meeting meeting = {.timeout_ms = LONG_MS};
+    if (geteuid() != 0) {
+        printf("another user's connection: left out, only root can make one\n");
+        return;
+    }
+    EXPECT_EQ(smfar_unique_id(&meeting.id), SMFAR_OK);
+    pid_t pid = start_stranger(&meeting);
+    ranks_run(2, beside_a_stranger, &meeting);
+    EXPECT_EQ(waitpid(pid, NULL, WNOHANG), 0); /* it was there */
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 static void refusals(void)
 {
     struct smfar_id id = {"smfar-id-0123"}, other;
@@ -111,5 +154,6 @@ int main(void)
     run(2, no_first, 0, SHORT_MS);
     run(3, miscounted, 0, LONG_MS);
     run(3, same_number_twice, 0, LONG_MS);
+    strangers();
     return unit_end();
 }
