@@ -71,13 +71,14 @@ static enum smfar_status receive_failure(struct exchange *ex, int from, const st
 static enum smfar_status receive_message(struct exchange *ex, int from, void *data, size_t bytes,
                                          int *fds, int count, int64_t deadline)
 {
-    struct header header;
+    struct header header = {0};
     if (from == 0) deadline += GRACE_MS;
     enum smfar_status status =
         fdpass_receive(ex->socket[from], &header, sizeof(header), fds, count, deadline);
-    if (status != SMFAR_OK) return name_peer(ex, from, status);
+    /* a failure comes without the descriptors that were due, and with a text to be taken */
     if (header.magic == MAGIC && header.status != SMFAR_OK)
         return receive_failure(ex, from, &header, deadline);
+    if (status != SMFAR_OK) return name_peer(ex, from, status);
     if (header.magic != MAGIC || header.sequence != ex->sequence || header.bytes != bytes)
         return FAIL(SMFAR_ERR_MISMATCH,
                     "rank %d is at another step (%u, %u bytes) than rank %d (%u, %zu bytes)", from,

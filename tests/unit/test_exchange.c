@@ -153,6 +153,23 @@ static void fails_alone(struct ranks_thread *me)
     EXPECT(exchange == NULL, "an exchange in spite of the failure");
 }
 
+/* The same while descriptors travel: rank 0's word of it comes without any. */
+static void lost_with_descriptors(struct ranks_thread *me)
+{
+    struct exchange *exchange = begin(me);
+    int fds[SMFAR_MAX_RANKS], last = me->ranks - 1, mine = new_file(me->rank);
+    char name[32];
+    snprintf(name, sizeof name, "rank %d has gone", last);
+    if (me->rank != last) {
+        EXPECT_EQ(exchange_descriptors(exchange, mine, fds), SMFAR_ERR_PEER);
+        EXPECT_HAS(smfar_last_error(), name);
+        EXPECT_EQ(exchange_agree(exchange, SMFAR_OK, "afterwards"), SMFAR_ERR_PEER);
+        EXPECT_HAS(smfar_last_error(), name);
+    }
+    close(mine);
+    exchange_destroy(exchange);
+}
+
 static void *interrupt_soon(void *exchange)
 {
     usleep(50000);
@@ -195,6 +212,7 @@ int main(void)
         if (sizes[i] == 1) continue;
         ranks_run(sizes[i], agree, NULL);
         ranks_run(sizes[i], lost, NULL);
+        ranks_run(sizes[i], lost_with_descriptors, NULL);
     }
     ranks_run(2, interrupted, NULL);
     ranks_run(3, missing, NULL);
