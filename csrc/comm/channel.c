@@ -5,17 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../base/hash.h"
 #include "failure.h"
 #include "ring.h"
-
-static uint32_t hash_words(const uint64_t *words, int count)
-{
-    uint32_t hash = 2166136261u; /* FNV-1a, a byte at a time */
-    for (int i = 0; i < count; i++)
-        for (int shift = 0; shift < 64; shift += 8)
-            hash = (hash ^ (uint32_t)(words[i] >> shift & 255)) * 16777619u;
-    return hash;
-}
 
 /* Only what must be equal on every rank, and nothing that differs legally: no offsets, no launch
  * shapes. */
@@ -23,7 +15,8 @@ static uint32_t hash_call(const struct call *call)
 {
     uint64_t words[] = {(uint64_t)call->collective, (uint64_t)call->dtype, (uint64_t)call->op,
                         (uint64_t)call->root,       call->count,           (uint64_t)call->kernel};
-    return hash_words(words, (int)(sizeof(words) / sizeof(words[0])));
+    uint64_t hash = hash_bytes(words, sizeof(words));
+    return (uint32_t)(hash ^ hash >> 32);
 }
 
 /* Told before anything is launched, so that whoever finds a mismatch can name both sides. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "../base/env.h"
+#include "../base/hash.h"
 #include "../base/log.h"
 
 /* An object is divided in as many slots as a word has bits. It is made WINDOWS_PER_OBJECT times as
@@ -97,10 +98,7 @@ static enum smfar_status hash_set(struct driver *driver, struct exchange *exchan
     status = exchange_all_gather(exchange, &mine, sizeof(mine), all);
     if (status != SMFAR_OK) return status;
     qsort(all, (size_t)ranks, sizeof(all[0]), compare_members);
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (size_t i = 0; i < sizeof(all[0]) * (size_t)ranks; i++)
-        hash = (hash ^ ((unsigned char *)all)[i]) * 0x100000001b3u;
-    *set_out = hash;
+    *set_out = hash_bytes(all, sizeof(all[0]) * (size_t)ranks);
     return SMFAR_OK;
 }
 
