@@ -13,7 +13,7 @@
 
 /* An object is divided in as many slots as a word has bits. It is made WINDOWS_PER_OBJECT times as
  * large as the first window; when it is full a further object is made. */
-enum { SLOTS = 64, WINDOWS_PER_OBJECT = 8, READY_TRIES = 10 };
+enum { SLOTS = 64, WINDOWS_PER_OBJECT = 8, READY_TRIES = 10, SHARE_TRIES = 8 };
 
 struct multicast_object {
     struct multicast_object *next;
@@ -102,14 +102,27 @@ static enum smfar_status hash_set(struct driver *driver, struct exchange *exchan
     return SMFAR_OK;
 }
 
-/* A run of `slots` zero bits, as a mask; 0 when there is none. */
-static uint64_t free_run(uint64_t taken, size_t slots)
+static uint64_t mask_of(size_t slots)
+{
+    return slots == SLOTS ? ~(uint64_t)0 : ((uint64_t)1 << slots) - 1;
+}
+
+/* A run of `slots` zero bits, the first from bit `from` on and then from 0 on, as a mask; 0 when
+ * there is none. */
+static uint64_t free_run(uint64_t taken, size_t slots, size_t from)
 {
     if (slots > SLOTS) return 0;
-    uint64_t run = slots == SLOTS ? ~(uint64_t)0 : ((uint64_t)1 << slots) - 1;
-    for (size_t at = 0; at + slots <= SLOTS; at++)
-        if (!(taken & run << at)) return run << at;
+    size_t places = SLOTS - slots + 1;
+    for (size_t i = 0; i < places; i++) {
+        size_t at = (from + i) % places;
+        if (!(taken & mask_of(slots) << at)) return mask_of(slots) << at;
+    }
     return 0;
+}
+
+static size_t slots_of(const struct multicast_window *window, size_t slot_bytes)
+{
+    return (window->bytes + slot_bytes - 1) / slot_bytes;
 }
 
 /* The newest object of this rank for the set, or NULL. Several ranks may be threads of one process:
@@ -137,37 +150,90 @@ static void release_object(struct driver *driver, struct multicast_object *objec
     free(object);
 }
 
+/* ---- slots of an object that is there ---- */
+
 struct proposal {
     uint64_t id, taken, slot_bytes;
+    uint32_t from; /* where to look for free slots: rank 0's counts */
 };
 
-/* Collective: the object and slots that every rank has free, taken here; or NULL on every rank. */
+static struct multicast_object *propose(struct driver *driver, CUdevice device, uint64_t set,
+                                        struct proposal *mine)
+{
+    memset(mine, 0, sizeof(*mine));
+    pthread_mutex_lock(&lock);
+    struct multicast_object *object = find_object(driver, device, set);
+    if (object) *mine = (struct proposal){object->id, object->taken, object->slot_bytes, 0};
+    if (object) object->windows++; /* holds it until the verdict */
+    pthread_mutex_unlock(&lock);
+    return object;
+}
+
+/* The slots that every rank has free in the object that every rank has proposed, or 0. */
+static uint64_t common_run(const struct proposal *all, int ranks,
+                           const struct multicast_window *window)
+{
+    uint64_t taken = 0;
+    for (int r = 0; r < ranks; r++) {
+        if (all[r].id == 0 || all[r].id != all[0].id) return 0;
+        taken |= all[r].taken;
+    }
+    return free_run(taken, slots_of(window, all[0].slot_bytes), all[0].from);
+}
+
+/* Returns 0 when another group has been faster. */
+static int take_slots(struct multicast_object *object, uint64_t run)
+{
+    pthread_mutex_lock(&lock);
+    int free = !(object->taken & run);
+    if (free) object->taken |= run;
+    pthread_mutex_unlock(&lock);
+    return free;
+}
+
+static void give_slots(struct multicast_object *object, uint64_t run)
+{
+    pthread_mutex_lock(&lock);
+    object->taken &= ~run;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Collective: has every rank taken the run? If one has not, none keeps it. */
+static enum smfar_status take_together(struct exchange *exchange, struct multicast_object *object,
+                                       uint64_t run, int *taken_out)
+{
+    int mine = take_slots(object, run), all[SMFAR_MAX_RANKS], taken = 1;
+    enum smfar_status status = exchange_all_gather(exchange, &mine, sizeof(mine), all);
+    for (int r = 0; r < exchange_ranks(exchange) && status == SMFAR_OK; r++)
+        taken &= all[r];
+    *taken_out = status == SMFAR_OK && taken;
+    if (mine && !*taken_out) give_slots(object, run);
+    return status;
+}
+
+/* Collective: an object and slots that every rank has free, taken here; or none, on every rank. Two
+ * groups of the same ranks may be at it at once, on threads that come in another order on each
+ * rank: then both may miss, and look from another slot on. */
 static enum smfar_status share_object(struct driver *driver, struct exchange *exchange,
                                       CUdevice device, uint64_t set,
                                       struct multicast_window *window)
 {
-    struct proposal mine = {0, 0, 0}, all[SMFAR_MAX_RANKS];
-    pthread_mutex_lock(&lock);
-    struct multicast_object *object = find_object(driver, device, set);
-    if (object) mine = (struct proposal){object->id, object->taken, object->slot_bytes};
-    if (object) object->windows++; /* holds it until the verdict */
-    pthread_mutex_unlock(&lock);
-    enum smfar_status status = exchange_all_gather(exchange, &mine, sizeof(mine), all);
-    uint64_t taken = 0, run = 0;
-    int same = status == SMFAR_OK && mine.id != 0;
-    for (int r = 0; same && r < exchange_ranks(exchange); r++) {
-        same = all[r].id == mine.id;
-        taken |= all[r].taken;
-    }
-    if (same) run = free_run(taken, (window->bytes + mine.slot_bytes - 1) / mine.slot_bytes);
-    if (run) {
-        pthread_mutex_lock(&lock);
-        object->taken |= run;
-        pthread_mutex_unlock(&lock);
-        window->object = object;
-        window->offset = (size_t)__builtin_ctzll(run) * object->slot_bytes;
-    } else if (object) {
-        release_object(driver, object);
+    int taken = 0;
+    enum smfar_status status = SMFAR_OK;
+    for (int tries = 0; tries < SHARE_TRIES && status == SMFAR_OK; tries++) {
+        struct proposal mine, all[SMFAR_MAX_RANKS];
+        struct multicast_object *object = propose(driver, device, set, &mine);
+        if (tries && getrandom(&mine.from, sizeof(mine.from), 0) < 0) mine.from = (uint32_t)tries;
+        status = exchange_all_gather(exchange, &mine, sizeof(mine), all);
+        uint64_t run = status == SMFAR_OK ? common_run(all, exchange_ranks(exchange), window) : 0;
+        if (run) status = take_together(exchange, object, run, &taken);
+        if (taken) {
+            window->object = object;
+            window->offset = (size_t)__builtin_ctzll(run) * object->slot_bytes;
+            return SMFAR_OK;
+        }
+        if (object) release_object(driver, object);
+        if (!run) break;
     }
     return status;
 }
@@ -255,7 +321,7 @@ static enum smfar_status add_object(struct driver *driver, struct exchange *exch
     object->set = set;
     object->id = ids[0] | 1; /* 0 is none */
     object->windows = 1;
-    object->taken = free_run(0, (window->bytes + object->slot_bytes - 1) / object->slot_bytes);
+    object->taken = mask_of(slots_of(window, object->slot_bytes));
     window->object = object;
     window->offset = 0;
     pthread_mutex_lock(&lock);
@@ -272,11 +338,8 @@ fail:
 static void leave_object(struct driver *driver, struct multicast_window *window)
 {
     struct multicast_object *object = window->object;
-    size_t slots = (window->bytes + object->slot_bytes - 1) / object->slot_bytes;
-    uint64_t run = slots == SLOTS ? ~(uint64_t)0 : ((uint64_t)1 << slots) - 1;
-    pthread_mutex_lock(&lock);
-    object->taken &= ~(run << (window->offset / object->slot_bytes));
-    pthread_mutex_unlock(&lock);
+    uint64_t run = mask_of(slots_of(window, object->slot_bytes));
+    give_slots(object, run << (window->offset / object->slot_bytes));
     release_object(driver, object);
 }
 

@@ -1,5 +1,6 @@
-/* Communicators come and go: many times one after the other where few descriptors may be
- * open, and 64 overlapping groups at once. Descriptors, mappings and memory are as before.
+/* Communicators come and go: many times one after the other where few descriptors may be open, 64
+ * overlapping groups, and several that are made at once. Descriptors, mappings and memory are as
+ * before.
  *
  *   test_cycles [CYCLES] (100) */
 #define _GNU_SOURCE
@@ -24,6 +25,7 @@ enum {
     DESCRIPTORS = 64,
     GROUPS = 64,
     GROUP_RANKS = 2,
+    AT_ONCE = 6,
     COUNT = 257,
     TIMEOUT_MS = 30000,
     STACK_BYTES = 256 << 10,
@@ -199,6 +201,58 @@ static void check_overlap(void)
     expect_as_before(&before);
 }
 
+/* Groups of the same ranks that are made at once, each by a thread of its own on every rank: they
+ * share the object of a group that is there, and nobody's slots. */
+struct creator {
+    struct ranks_thread rank;
+    struct group_store store;
+    pthread_t thread;
+};
+
+static void *create_and_sum(void *argument)
+{
+    struct creator *me = argument;
+    struct smfar_store store = {&me->store, group_set, group_get};
+    me->rank.store = &store;
+    smfar_comm *comm = join(&me->rank);
+    sum(&me->rank, comm, me->store.group);
+    for (int i = 0; i < 20; i++)
+        sum(&me->rank, comm, i);
+    char text[4096];
+    EXPECT_EQ(smfar_comm_describe(comm, text, sizeof text), SMFAR_OK);
+    EXPECT_HAS(text, "multicast on");
+    smfar_comm_destroy(comm);
+    return NULL;
+}
+
+static void at_once(struct ranks_thread *me)
+{
+    struct creator creator[AT_ONCE];
+    smfar_comm *first = join(me);
+    for (int i = 0; i < AT_ONCE; i++) {
+        creator[i] = (struct creator){*me, {me->store, 1 + i}, 0};
+        REQUIRE(pthread_create(&creator[i].thread, NULL, create_and_sum, &creator[i]) == 0,
+                "no thread");
+    }
+    for (int i = 0; i < AT_ONCE; i++)
+        pthread_join(creator[i].thread, NULL);
+    sum(me, first, 1);
+    smfar_comm_destroy(first);
+}
+
+static void check_at_once(int times)
+{
+    ranks_run(GROUP_RANKS, at_once, NULL);
+    struct holdings before = take_stock();
+    for (int i = 0; i < times; i++)
+        ranks_run(GROUP_RANKS, at_once, NULL);
+    expect_as_before(&before);
+    int objects, windows;
+    multicast_count(&objects, &windows);
+    EXPECT_EQ(objects, 0);
+    EXPECT_EQ(windows, 0);
+}
+
 /* Few addresses a thread: else each may reserve 64 MiB for its memory and 8 for its stack, and
  * how many of those the C library keeps depends on when threads end. */
 static void make_threads_small(void)
@@ -220,6 +274,7 @@ int main(int argc, char **argv)
     REQUIRE(driver_open(SMFAR_DRIVER_SOFT, &driver) == SMFAR_OK, "%s", smfar_last_error());
     check_cycles(cycles);
     check_overlap();
+    check_at_once(cycles / 20);
     driver_close(driver);
     return unit_end();
 }
