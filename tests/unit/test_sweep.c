@@ -19,6 +19,7 @@ enum {
     PATIENT_MS = 20000, /* where no wait should run out */
     BLOCKED_MS = 1600,  /* the least timeout where one does */
     BLOCKED_TIMES = 8,  /* and how many undisturbed creations it must have room for */
+    LATE_MS = 400,
     MOST_CALLS = 128,
     FAILURE = 999 /* CUDA_ERROR_UNKNOWN */
 };
@@ -316,6 +317,23 @@ static void blocked_while_giving_up(int descriptors)
     check_nothing_left(descriptors);
 }
 
+/* A rank's kernel comes to the trial of multicast when the others' have given up: they say so. */
+static void late_in_the_trial(int descriptors)
+{
+    static const struct sweep_case fault = {"cuLaunchKernel", 1, 1, ONCE};
+    struct creation creation = {.fault = &fault, .timeout_ms = 8 * LATE_MS};
+    struct soft_fault late = {
+        .call = fault.call, .thread = "rank1", .first = 1, .times = 1, .block_ms = 3 * LATE_MS};
+    REQUIRE(soft.plan(&late) >= 0, "no fault");
+    create(&creation);
+    for (int r = 0; r < RANKS; r++) {
+        EXPECT(creation.status[r] == SMFAR_OK, "%s", creation.text[r]);
+        EXPECT_HAS(creation.text[r], "multicast off: trying multicast failed on rank 0: the kernel "
+                                     "of rank 1 was not there within");
+    }
+    check_nothing_left(descriptors);
+}
+
 int main(int argc, char **argv)
 {
     struct driver *driver;
@@ -334,6 +352,7 @@ int main(int argc, char **argv)
     record();
     sweep(descriptors);
     blocked_while_giving_up(descriptors);
+    late_in_the_trial(descriptors);
     driver_close(driver);
     return unit_end();
 }
