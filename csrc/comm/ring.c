@@ -92,8 +92,10 @@ static void describe_called(const struct called *called, char *text, size_t size
 {
     if (called->there)
         describe_entry(&called->entry, text, size);
+    else if (called->passed)
+        snprintf(text, size, "one that %d or more calls have followed", PAGE_RING);
     else
-        snprintf(text, size, "%s", called->passed ? "something, long ago" : "nothing yet");
+        snprintf(text, size, "nothing yet");
 }
 
 void ring_describe(const struct smfar_comm *comm, int rank, uint64_t sequence, char *text,
