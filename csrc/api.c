@@ -276,7 +276,12 @@ void smfar_window_free(smfar_comm *comm, void *ptr)
     pthread_mutex_unlock(&comm->heap_lock);
 }
 
-/* ---- reports ---- */
+/* ---- reports: without comm->lock, which an allocation holds while it waits for others ---- */
+
+static enum smfar_status check_usable(struct smfar_comm *comm)
+{
+    return comm ? comm_check(comm) : FAIL(SMFAR_ERR_ARGUMENT, "the communicator is NULL");
+}
 
 /* What this rank cannot know beforehand, and what it has seen so far. */
 static void explain_apart(struct smfar_comm *comm, char *text, size_t size)
@@ -296,14 +301,16 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
     struct plan plan;
     char apart[160] = "";
     enum smfar_status status = check_buffers("explain", NULL, NULL, 0, (int)dtype);
-    if (status == SMFAR_OK) status = enter(comm);
+    if (status == SMFAR_OK) status = check_usable(comm);
     if (status != SMFAR_OK) return status;
     struct call call = new_call(comm, NULL, COLLECTIVE_ALL_REDUCE, count);
     call.dtype = (int)dtype;
     call.op = (int)op;
     struct plan_query query = collective_query(&call);
     status = plan_make(&query, &plan);
+    pthread_mutex_lock(&comm->heap_lock);
     int inside = ptr && window_offset(comm->window, ptr, count * dtype_bytes((int)dtype), &offset);
+    pthread_mutex_unlock(&comm->heap_lock);
     if (status == SMFAR_OK && kernel_rows[plan.kernel].multicast)
         explain_apart(comm, apart, sizeof(apart));
     if (status == SMFAR_OK)
@@ -315,13 +322,12 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
                  inside ? "lies in the window: no staging"
                         : "lies outside the window: copied through a staging slot",
                  apart);
-    leave(comm);
     return status;
 }
 
 enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text, size_t size)
 {
-    enum smfar_status status = enter(comm);
+    enum smfar_status status = check_usable(comm);
     if (status != SMFAR_OK) return status;
     int objects, windows, n;
     multicast_count(&objects, &windows);
@@ -340,16 +346,15 @@ enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text, size_t size)
                       rank->device, rank->sm_count, rank->compute / 10, rank->compute % 10,
                       rank->multicast ? "possible" : rank->reason);
     }
-    leave(comm);
     return SMFAR_OK;
 }
 
 enum smfar_status smfar_comm_path(smfar_comm *comm, int index, struct smfar_path *path_out)
 {
     if (!comm || !path_out || index < 0) return FAIL(SMFAR_ERR_ARGUMENT, "no such path");
-    pthread_mutex_lock(&comm->lock);
+    pthread_mutex_lock(&comm->path_lock);
     int there = index < comm->path_count;
     if (there) *path_out = comm->paths[index];
-    pthread_mutex_unlock(&comm->lock);
+    pthread_mutex_unlock(&comm->path_lock);
     return there ? SMFAR_OK : FAIL(SMFAR_ERR_ARGUMENT, "path %d: there are fewer", index);
 }

@@ -238,7 +238,7 @@ SMFAR_EXPORT enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text,
 struct smfar_path {
     const char *collective; /* "all_reduce" */
     const char *algorithm;  /* "twoshot_mc" */
-    const char *reason;     /* of the last call */
+    char reason[160];       /* of the last plan */
     uint64_t calls;
     uint64_t bytes;        /* of this rank's tensors */
     uint64_t staged_bytes; /* of these, copied through a staging slot */

@@ -16,6 +16,7 @@ struct plan_query collective_query(const struct call *call);
 
 /* A call's plan, and the path that counts it. */
 struct planned {
+    struct smfar_comm *comm;
     struct plan plan;
     struct smfar_path *path;
 };

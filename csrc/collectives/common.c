@@ -45,6 +45,7 @@ enum smfar_status collective_plan(const struct call *call, const struct planned 
         query->ranks = 0; /* nothing is cached here */
         return status;
     }
+    planned->comm = comm;
     planned->path =
         channel_path(comm, call->collective, planned->plan.algorithm, planned->plan.reason);
     return SMFAR_OK;
@@ -53,11 +54,13 @@ enum smfar_status collective_plan(const struct call *call, const struct planned 
 void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes)
 {
     struct smfar_path *path = planned->path;
+    pthread_mutex_lock(&planned->comm->path_lock);
     path->calls++;
     path->bytes += bytes;
     path->staged_bytes += staged_bytes;
     path->blocks = planned->plan.blocks;
     path->threads = planned->plan.threads;
+    pthread_mutex_unlock(&planned->comm->path_lock);
 }
 
 enum smfar_status copy_to_slots(const struct call *call, const void *src, size_t at, size_t bytes)

@@ -148,14 +148,16 @@ struct smfar_path *channel_path(struct smfar_comm *comm, enum collective collect
 {
     const char *name = name_collective(collective);
     int i = 0;
+    pthread_mutex_lock(&comm->path_lock);
     while (i < comm->path_count &&
            (strcmp(comm->paths[i].collective, name) || strcmp(comm->paths[i].algorithm, algorithm)))
         i++;
     assert(i < COMM_PATHS);
     if (i == comm->path_count) {
-        comm->paths[i] = (struct smfar_path){name, algorithm, comm->path_reasons[i], 0, 0, 0, 0, 0};
+        comm->paths[i] = (struct smfar_path){.collective = name, .algorithm = algorithm};
         comm->path_count++;
     }
-    snprintf(comm->path_reasons[i], sizeof(comm->path_reasons[i]), "%s", reason);
+    snprintf(comm->paths[i].reason, sizeof(comm->paths[i].reason), "%s", reason);
+    pthread_mutex_unlock(&comm->path_lock);
     return &comm->paths[i];
 }

@@ -85,6 +85,7 @@ static enum smfar_status create(const struct smfar_config *config, const struct 
     comm->owner_pid = (int)getpid();
     pthread_mutex_init(&comm->lock, NULL);
     pthread_mutex_init(&comm->heap_lock, NULL);
+    pthread_mutex_init(&comm->path_lock, NULL);
     log_set_rank(rank);
     status = setup_run(comm, config, store, id);
     if (status != SMFAR_OK) return status;
@@ -175,6 +176,7 @@ void smfar_comm_destroy(smfar_comm *comm)
     driver_close(comm->driver);
     pthread_mutex_destroy(&comm->lock);
     pthread_mutex_destroy(&comm->heap_lock);
+    pthread_mutex_destroy(&comm->path_lock);
     free(comm->plans);
     free(comm);
 }

@@ -58,8 +58,8 @@ struct smfar_comm {
     CUevent order;        /* recorded behind the last collective */
     CUstream last_stream; /* where that was */
     _Atomic uint64_t sequence;
+    pthread_mutex_t path_lock; /* held briefly, by whoever reads or changes the next two */
     struct smfar_path paths[COMM_PATHS];
-    char path_reasons[COMM_PATHS][160];
     int path_count;
     struct plan_cache *plans; /* of collectives/ */
 

@@ -289,17 +289,29 @@ static void *allocate(void *argument)
     return NULL;
 }
 
-/* Freeing does not wait for an allocation that waits for another rank. */
+static void report_meanwhile(smfar_comm *comm)
+{
+    struct smfar_path path;
+    char text[4096] = "";
+    must(smfar_comm_path(comm, 0, &path));
+    EXPECT(path.reason[0] != 0, "no reason");
+    must(smfar_comm_describe(comm, text, sizeof text));
+    must(smfar_explain(comm, NULL, 1000, SMFAR_F32, SMFAR_SUM, text, sizeof text));
+}
+
+/* Neither freeing nor a report waits for an allocation that waits for another rank. */
 static void free_meanwhile(struct ranks_thread *me)
 {
     struct allocation allocation = {join(me), 0};
     pthread_t thread;
     void *range = NULL;
     must(smfar_window_alloc(allocation.comm, 1000, &range));
+    check_sum(me, allocation.comm, plain_tensor(me), 100);
     if (me->rank == 0) {
         REQUIRE(pthread_create(&thread, NULL, allocate, &allocation) == 0, "no thread");
         nanosleep(&(struct timespec){0, 100000000}, NULL);
         smfar_window_free(allocation.comm, range);
+        report_meanwhile(allocation.comm);
         EXPECT_EQ(atomic_load(&allocation.ended), 0);
         must(smfar_barrier(allocation.comm, NULL));
         pthread_join(thread, NULL);
