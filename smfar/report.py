@@ -55,6 +55,7 @@ def explain(tensor_or_count, op=dist.ReduceOp.SUM, group=None, dtype=torch.float
             `device` (default: the GPU if there is one).
 
     Raises:
+        ValueError: a negative number of elements.
         torch.distributed.DistBackendError: the group has run no collective on such a device yet.
     """
     if isinstance(tensor_or_count, torch.Tensor):
@@ -62,6 +63,8 @@ def explain(tensor_or_count, op=dist.ReduceOp.SUM, group=None, dtype=torch.float
         device = tensor.device
     else:
         tensor, count = None, int(tensor_or_count)
+        if count < 0:
+            raise ValueError(f"smfar.explain: a tensor cannot have {count} elements")
     device = torch.device(device or default_device())
     return backend.find(group, device)._explain(device, tensor, count, dtype, op)
 

@@ -19,11 +19,14 @@ def empty(*size, dtype=None, device=None, group=None):
         group: default the default group.
 
     Raises:
+        ValueError: a negative size, before any other rank is involved.
         torch.OutOfMemoryError: the window is full (on every rank alike); see
             Options(window_bytes=).
     """
     if len(size) == 1 and not isinstance(size[0], int):
         size = tuple(size[0])
+    if any(length < 0 for length in size):
+        raise ValueError(f"smfar.empty: no dimension can be negative, as in {tuple(size)}")
     device = torch.device(device if device is not None else default_device())
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())

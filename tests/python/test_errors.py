@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import smfar
+
 # ---- refused at the call: no other rank is involved ----
 
 
@@ -33,6 +35,23 @@ def bad_tensors():
 
 def test_tensors_that_are_refused(ranks):
     ranks.run(bad_tensors)
+
+
+def negative_sizes():
+    cases = {
+        r"explain: .* -5 elements": lambda: smfar.explain(-5, device="cpu"),
+        r"empty: .*\(-1,\)": lambda: smfar.empty(-1, device="cpu"),
+        r"empty: .*\(2, -3\)": lambda: smfar.empty((2, -3), device="cpu"),
+        "sm_budget must be positive": lambda: smfar.Options(sm_budget=-1),
+        "window_bytes must be positive": lambda: smfar.Options(window_bytes=-4096),
+    }
+    for pattern, call in cases.items():
+        with pytest.raises(ValueError, match=pattern):
+            call()
+
+
+def test_negative_sizes_are_refused(ranks):
+    ranks.run(negative_sizes)
 
 
 def refused_by_the_backend():
