@@ -328,6 +328,13 @@ void turns_run(struct stream *stream, int (*step)(void *context), void *context)
 uint64_t turns_seed(const struct device *device);
 const uint64_t *turns_clock(void);
 
+/* ---- parsed modules (soft_parsed.c) ---- */
+
+/* The module of this text, parsed at most once for all who hold it, and never written to; NULL,
+ * with ptx_module_parse's words in `error`. Given back with parsed_release. */
+struct ptx_module *parsed_get(const char *text, char *error, size_t error_size);
+void parsed_release(struct ptx_module *module);
+
 /* ---- events and modules, at a context's end ---- */
 
 void events_drop(struct device *device);

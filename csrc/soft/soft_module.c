@@ -34,7 +34,7 @@ struct launch_op {
 static void destroy_module(struct object *object)
 {
     struct module *module = (struct module *)object;
-    if (module->ptx) ptx_module_free(module->ptx);
+    if (module->ptx) parsed_release(module->ptx);
     pthread_mutex_destroy(&module->lock);
     free(module);
 }
@@ -111,8 +111,9 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int nu
         object_create(sizeof *created, OBJECT_MODULE, device_current(), destroy_module);
     if (!created) return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_init(&created->lock, NULL);
-    int failed = ptx_module_parse(image, &created->ptx, error, sizeof error);
+    created->ptx = parsed_get(image, error, sizeof error);
     write_log(&log, error);
+    int failed = !created->ptx;
     uintptr_t handle = failed ? 0 : object_publish(&created->object);
     if (!handle) {
         object_release(&created->object);

@@ -89,6 +89,29 @@ static void test_loading(void)
     GIVES(CUDA_ERROR_INVALID_HANDLE, launch(function, NULL, 0, 0));
 }
 
+/* One text is parsed once, also after its last user has gone; another is another module. */
+static void test_sharing(void)
+{
+    char error[256] = "", text[sizeof store_word + 2];
+    struct ptx_module *first = parsed_get(store_word, error, sizeof error);
+    snprintf(text, sizeof text, "%s", store_word);
+    EXPECT(first && parsed_get(text, error, sizeof error) == first, "parsed twice");
+    parsed_release(first);
+    parsed_release(first);
+    EXPECT(parsed_get(text, error, sizeof error) == first, "parsed again");
+    strcat(text, "\n");
+    struct ptx_module *other = parsed_get(text, error, sizeof error);
+    EXPECT(other && other != first, "two texts share a module");
+    parsed_release(first);
+    parsed_release(other);
+    for (int i = 0; i < 20; i++) { /* more than are kept */
+        snprintf(text, sizeof text, "%s.visible .entry f%d()\n{\n    ret;\n}\n", head, i);
+        parsed_release(parsed_get(text, error, sizeof error));
+    }
+    EXPECT(!parsed_get(head + 1, error, sizeof error), "no PTX was parsed");
+    EXPECT_HAS(error, "line ");
+}
+
 static void test_shapes(void)
 {
     CUmodule module;
@@ -376,6 +399,7 @@ int main(void)
         EXPECT(rig_join(rig_fork(faults[i], 0), 10) == 0, "fault %zu", i);
     rig_open(0);
     test_loading();
+    test_sharing();
     test_shapes();
     test_launches();
     test_multimem();

@@ -1,5 +1,5 @@
 /* Many threads in one process, as ranks that are threads: mappings, binds and streams come and go
- * while other threads' copies run. */
+ * while other threads' copies run, and all load one module. */
 #include <pthread.h>
 
 #include "rig.h"
@@ -52,6 +52,16 @@ static void use_the_object(int rank, int round)
     rig_unmap(own, MIB2);
 }
 
+static void use_a_module(void)
+{
+    static const char text[] = ".version 8.2\n.target sm_90\n.address_size 64\n"
+                               ".visible .entry empty()\n{\n    ret;\n}\n";
+    CUmodule module;
+    CUfunction empty = rig_function(text, "empty", &module);
+    OK(cu.cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    OK(cu.cuModuleUnload(module));
+}
+
 static void *run_rank(void *argument)
 {
     int rank = (int)(intptr_t)argument;
@@ -64,6 +74,7 @@ static void *run_rank(void *argument)
     for (int round = 1; round <= ROUNDS; round++) {
         use_private_memory(rank, round);
         use_the_object(rank, round);
+        use_a_module();
     }
     rig_sync(all_ranks);
     rig_leave(rank);
