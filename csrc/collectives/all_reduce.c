@@ -55,7 +55,7 @@ static enum smfar_status step(struct call *call, const struct plan *plan,
     size_t element = dtype_bytes(call->dtype), at = done * element, bytes = count * element;
     int copies = tensors->staging == STAGED_BY_COPY;
     memset(&args, 0, sizeof(args));
-    args.count = count;
+    args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
     place_chunk(tensors, call->comm->window->slot, at, &args);
     int last = done + count == call->count && !copies;
     if (copies) TRY(copy_to_slot(call, tensors->send + at, bytes));

@@ -42,22 +42,39 @@ static void shape(const struct plan_query *query, int multicast, struct plan *pl
     if (plan->threads < LEAST_THREADS) plan->threads = LEAST_THREADS;
 }
 
+/* What is wrong with an op that no kernel serves, and what would do. */
+static const char *why_not(const struct plan_query *query)
+{
+    int bitwise = query->op >= SMFAR_BAND && query->op <= SMFAR_BXOR;
+    switch (query->dtype) {
+    case SMFAR_F8_E4M3:
+    case SMFAR_F8_E5M2:
+        return "8-bit floats are only moved; convert to bf16 first";
+    case SMFAR_C64:
+    case SMFAR_C128:
+        return "complex numbers have sum, avg and premul_sum";
+    case SMFAR_BOOL:
+        return "bools have sum, product, min, max, band, bor and bxor; convert to f32 first";
+    default:
+        return bitwise ? "bitwise ops take integers and bools"
+                       : "premul_sum takes f16, bf16, f32, f64 and complex numbers";
+    }
+}
+
 static enum smfar_status plan_all_reduce(const struct plan_query *query, struct plan *plan)
 {
     enum kernel_id mc = kernel_find("all_reduce_twoshot_mc", query->op, query->dtype);
     enum kernel_id peer = kernel_find("all_reduce_twoshot_peer", query->op, query->dtype);
     if (peer == KERNELS)
-        return FAIL(SMFAR_ERR_UNSUPPORTED,
-                    "all_reduce(%s) of %s is not available yet; smfar sums and averages f32, f16, "
-                    "bf16, i32 and i64: convert the tensor, or use a group of another backend",
-                    name_op(query->op), name_dtype(query->dtype));
+        return FAIL(SMFAR_ERR_UNSUPPORTED, "all_reduce(%s) of %s is not available: %s",
+                    name_op(query->op), name_dtype(query->dtype), why_not(query));
     int multicast = query->agreed.multicast && mc != KERNELS;
     plan->algorithm = multicast ? "twoshot_mc" : "twoshot_peer";
     plan->kernel = multicast ? mc : peer;
     shape(query, multicast, plan);
     if (multicast)
-        snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the switch sums %s",
-                 name_dtype(query->dtype));
+        snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the switch has %s of %s",
+                 name_op(query->op), name_dtype(query->dtype));
     else if (query->agreed.multicast)
         snprintf(plan->reason, sizeof(plan->reason), "the switch has no safe %s of %s",
                  name_op(query->op), name_dtype(query->dtype));

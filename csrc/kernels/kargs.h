@@ -21,11 +21,11 @@
 #define KARGS_RANK 72       /* u32 */
 #define KARGS_RANKS 76      /* u32 */
 #define KARGS_HASH 80       /* u32: what must be equal on every rank */
-#define KARGS_SCALE 84      /* f32: 1 / ranks, for averages of floats */
-#define KARGS_SIGNALS 88    /* u32: this channel's signals, bytes from the window's base */
-#define KARGS_DONE 92 /* u32: not 0: the collective ends here, write its number to PAGE_DONE */
-#define KARGS_PEER 96 /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
-#define KARGS_BYTES 224
+#define KARGS_SIGNALS 84    /* u32: this channel's signals, bytes from the window's base */
+#define KARGS_SCALE 88      /* f64: what avg multiplies sums of floats by */
+#define KARGS_DONE 96  /* u32: not 0: the collective ends here, write its number to PAGE_DONE */
+#define KARGS_PEER 104 /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
+#define KARGS_BYTES 232
 
 /* struct signals: in device memory, one per channel */
 #define SIGNALS_ARRIVE 0      /* u64[2][ranks]: epoch << 32 | hash, written by each rank */
@@ -73,9 +73,9 @@ struct kargs {
     uint64_t window, multicast, page;
     uint64_t src, dst, offset, count;
     uint64_t timeout_ns, sequence;
-    uint32_t rank, ranks, hash;
-    float scale;
-    uint32_t signals, done;
+    uint32_t rank, ranks, hash, signals;
+    double scale;
+    uint32_t done, unused;
     uint64_t peer[KARGS_MAX_RANKS];
 };
 
@@ -106,8 +106,8 @@ SAME(kargs, sequence, KARGS_SEQUENCE);
 SAME(kargs, rank, KARGS_RANK);
 SAME(kargs, ranks, KARGS_RANKS);
 SAME(kargs, hash, KARGS_HASH);
-SAME(kargs, scale, KARGS_SCALE);
 SAME(kargs, signals, KARGS_SIGNALS);
+SAME(kargs, scale, KARGS_SCALE);
 SAME(kargs, done, KARGS_DONE);
 SAME(kargs, peer, KARGS_PEER);
 static_assert(sizeof(struct kargs) == KARGS_BYTES, "struct kargs");

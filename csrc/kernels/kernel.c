@@ -11,6 +11,16 @@
 /* The spellings of kernels.def as the numbers of smfar.h. */
 #define OP_sum SMFAR_SUM
 #define OP_avg SMFAR_AVG
+#define OP_product SMFAR_PRODUCT
+#define OP_min SMFAR_MIN
+#define OP_max SMFAR_MAX
+#define OP_band SMFAR_BAND
+#define OP_bor SMFAR_BOR
+#define OP_bxor SMFAR_BXOR
+#define TYPE_u8 SMFAR_U8
+#define TYPE_i8 SMFAR_I8
+#define TYPE_i16 SMFAR_I16
+#define TYPE_f64 SMFAR_F64
 #define TYPE_f32 SMFAR_F32
 #define TYPE_f16 SMFAR_F16
 #define TYPE_bf16 SMFAR_BF16
@@ -37,11 +47,52 @@ struct kernels {
     CUfunction functions[KERNELS];
 };
 
+struct form {
+    enum smfar_op op;
+    enum smfar_dtype dtype;
+};
+
+static int is_bitwise(enum smfar_op op)
+{
+    return op == SMFAR_BAND || op == SMFAR_BOR || op == SMFAR_BXOR;
+}
+
+static int is_sum(enum smfar_op op)
+{
+    return op == SMFAR_SUM || op == SMFAR_AVG || op == SMFAR_PREMUL_SUM;
+}
+
+/* Of bytes that are 0 or 1. A sum says whether any is true, as NCCL's does. */
+static enum smfar_op op_of_bools(enum smfar_op op)
+{
+    if (op == SMFAR_SUM || op == SMFAR_MAX) return SMFAR_BOR;
+    if (op == SMFAR_PRODUCT || op == SMFAR_MIN) return SMFAR_BAND;
+    return is_bitwise(op) ? op : SMFAR_OPS;
+}
+
+/* The row's op and type that do this. What has no such row is returned as it is, or as SMFAR_OPS.
+ */
+static struct form form_of(enum smfar_op op, enum smfar_dtype dtype)
+{
+    int is_integer = dtype <= SMFAR_I64;
+    if (dtype == SMFAR_BOOL) return (struct form){op_of_bools(op), SMFAR_U8};
+    if (is_bitwise(op)) return (struct form){is_integer ? op : SMFAR_OPS, SMFAR_U8};
+    if (dtype == SMFAR_C64 || dtype == SMFAR_C128) {
+        if (!is_sum(op)) return (struct form){SMFAR_OPS, dtype};
+        dtype = dtype == SMFAR_C64 ? SMFAR_F32 : SMFAR_F64; /* part by part */
+    }
+    if (op == SMFAR_PREMUL_SUM) return (struct form){is_integer ? SMFAR_OPS : SMFAR_AVG, dtype};
+    /* what wraps has the same bits with and without a sign */
+    if (dtype == SMFAR_U8 && (op == SMFAR_SUM || op == SMFAR_PRODUCT)) dtype = SMFAR_I8;
+    return (struct form){op, dtype};
+}
+
 enum kernel_id kernel_find(const char *file, enum smfar_op op, enum smfar_dtype dtype)
 {
+    struct form form = form_of(op, dtype);
     for (int id = 0; id < KERNELS; id++)
-        if (!strcmp(kernel_rows[id].file, file) && kernel_rows[id].op == op &&
-            kernel_rows[id].dtype == dtype)
+        if (!strcmp(kernel_rows[id].file, file) && kernel_rows[id].op == form.op &&
+            kernel_rows[id].dtype == form.dtype)
             return id;
     return KERNELS;
 }

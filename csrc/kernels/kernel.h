@@ -25,7 +25,10 @@ struct kernel_row {
 };
 extern const struct kernel_row kernel_rows[KERNELS];
 
-/* The row of this file, op and type, or KERNELS when there is none. */
+/* The row of this file that serves the op and type, or KERNELS when there is none. Its type may be
+ * another: of a call's bytes, the kernel's count is how many of the row's type they hold. Bitwise
+ * ops work on bytes; bools are bytes under bitwise ops (a sum is "any"); complex numbers are summed
+ * part by part; PREMUL_SUM is an average with another scale. */
 enum kernel_id kernel_find(const char *file, enum smfar_op op, enum smfar_dtype dtype);
 
 struct kernels;

@@ -24,6 +24,7 @@ void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed
         .blocks = blocks[level[BLOCKS]],
         .threads = threads[level[THREADS]],
         .real = level[REAL],
+        .scale = seed & 1 ? 0.3 : 1.0 / (level[RANKS] + 1),
     };
 }
 
@@ -37,32 +38,47 @@ void case_print(const struct check_case *c, FILE *to)
 }
 
 /* As wide as 8 of them can be summed in without rounding. */
-static int integer_limit(enum smfar_dtype dtype) { return 1 << (ref_precision(dtype) - 3); }
+static int integer_limit(enum smfar_dtype dtype)
+{
+    int bits = ref_precision(dtype) - 3;
+    return 1 << (bits < 30 ? bits : 30);
+}
 
 /* Sizes spread over powers of two; for f16 down to where numbers lose bits, and never so large
  * that 8 of them overflow. */
-static float real_number(enum smfar_dtype dtype, uint64_t *state)
+static double real_number(enum smfar_dtype dtype, uint64_t *state)
 {
-    float unit = (float)(random_next(state) >> 40) * 0x1p-23f - 1.0f;
+    double unit = (double)(random_next(state) >> 40) * 0x1p-23 - 1;
     int exponent =
         dtype == SMFAR_F16 ? (int)random_below(state, 25) - 16 : (int)random_below(state, 40) - 20;
-    return ldexpf(unit, exponent);
+    if (dtype == SMFAR_F64) unit += (double)random_below(state, 1 << 30) * 0x1p-54;
+    return ldexp(unit, exponent);
+}
+
+/* What the switch would sum in another order, with another result. */
+static double special_number(uint64_t *state)
+{
+    static const double numbers[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0};
+    return numbers[random_below(state, sizeof numbers / sizeof *numbers)];
+}
+
+static double float_input(const struct check_case *c, uint64_t *state)
+{
+    const struct kernel_row *row = &kernel_rows[c->id];
+    if (c->real && !row->multicast && random_below(state, 16) == 0) return special_number(state);
+    if (c->real) return real_number(row->dtype, state);
+    int limit = integer_limit(row->dtype);
+    return (double)random_below(state, 2 * (unsigned)limit) - limit;
 }
 
 void case_input(const struct check_case *c, int rank, void *data_out)
 {
     enum smfar_dtype dtype = kernel_rows[c->id].dtype;
     uint64_t state = c->seed + (uint64_t)rank * 0xd1b54a32d192ed03u;
-    int limit = integer_limit(dtype);
     for (size_t i = 0; i < c->count; i++) {
-        if (dtype == SMFAR_I32)
-            ((uint32_t *)data_out)[i] = (uint32_t)random_next(&state);
-        else if (dtype == SMFAR_I64)
-            ((uint64_t *)data_out)[i] = random_next(&state);
-        else if (c->real)
-            ref_store(dtype, data_out, i, real_number(dtype, &state));
+        if (ref_is_float(dtype))
+            ref_store(dtype, data_out, i, float_input(c, &state));
         else
-            ref_store(dtype, data_out, i,
-                      (float)((int)random_below(&state, 2 * (unsigned)limit) - limit));
+            ref_store_integer(dtype, data_out, i, (int64_t)random_next(&state));
     }
 }

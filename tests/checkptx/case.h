@@ -29,7 +29,8 @@ struct check_case {
     int offset; /* elements past a 128-byte boundary */
     enum place place;
     int blocks, threads;
-    int real; /* random reals, whose sums round; else integers, whose sums do not */
+    int real;     /* random reals, whose sums round; else integers, whose sums do not */
+    double scale; /* of averages of floats */
 };
 
 void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed,

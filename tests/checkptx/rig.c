@@ -243,7 +243,7 @@ void rig_arguments(const struct rig *rig, int rank, int channel, struct kargs *a
         .page = rig->page_device,
         .rank = (uint32_t)rank,
         .ranks = (uint32_t)rig->ranks,
-        .scale = 1.0f / (float)rig->ranks,
+        .scale = 1.0 / rig->ranks,
         .signals = (uint32_t)channel * SIGNALS_BYTES,
     };
     for (int r = 0; r < rig->ranks; r++)

@@ -234,8 +234,9 @@ static void begin(struct schedule *s)
         const void *inputs[RIG_MAX_RANKS];
         for (int r = 0; r < s->rig->ranks; r++)
             inputs[r] = step->part[r].input;
-        struct ref_call call = {kernel_rows[s->id].op, kernel_rows[s->id].dtype, s->rig->ranks,
-                                step->c.count, inputs};
+        struct ref_call call = {
+            kernel_rows[s->id].op, kernel_rows[s->id].dtype, s->rig->ranks, step->c.count, inputs,
+            1.0 / s->rig->ranks};
         ref_all_reduce_twoshot_peer(&call, step->expected);
     }
     for (int r = 0; r < s->rig->ranks; r++)

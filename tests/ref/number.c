@@ -1,5 +1,5 @@
-/* The arithmetic of the element types: sizes, precision, and conversions of f16 and bf16 written
- * bit by bit, so that they do not depend on a compiler's support for either. */
+/* The arithmetic of the element types: sizes, precision, loads and stores, and conversions of f16
+ * and bf16 written bit by bit, so that they do not depend on a compiler's support for either. */
 #include <math.h>
 #include <string.h>
 
@@ -8,10 +8,15 @@
 size_t ref_bytes(enum smfar_dtype dtype)
 {
     switch (dtype) {
+    case SMFAR_U8:
+    case SMFAR_I8:
+        return 1;
+    case SMFAR_I16:
     case SMFAR_F16:
     case SMFAR_BF16:
         return 2;
     case SMFAR_I64:
+    case SMFAR_F64:
         return 8;
     default:
         return 4;
@@ -20,16 +25,17 @@ size_t ref_bytes(enum smfar_dtype dtype)
 
 int ref_is_float(enum smfar_dtype dtype)
 {
-    return dtype == SMFAR_F16 || dtype == SMFAR_BF16 || dtype == SMFAR_F32;
+    return dtype == SMFAR_F16 || dtype == SMFAR_BF16 || dtype == SMFAR_F32 || dtype == SMFAR_F64;
 }
 
 int ref_precision(enum smfar_dtype dtype)
 {
-    return dtype == SMFAR_F16 ? 11 : dtype == SMFAR_BF16 ? 8 : 24;
+    return dtype == SMFAR_F16 ? 11 : dtype == SMFAR_BF16 ? 8 : dtype == SMFAR_F64 ? 53 : 24;
 }
 
 double ref_smallest_half(enum smfar_dtype dtype)
 {
+    if (dtype == SMFAR_F64) return 0; /* no input comes near */
     return ldexp(1, dtype == SMFAR_F16 ? -25 : dtype == SMFAR_BF16 ? -134 : -150);
 }
 
@@ -78,13 +84,44 @@ float ref_load(enum smfar_dtype dtype, const void *data, size_t index)
     return dtype == SMFAR_F16 ? f16_to_float(bits) : bf16_to_float(bits);
 }
 
-void ref_store(enum smfar_dtype dtype, void *data, size_t index, float value)
+double ref_load_double(enum smfar_dtype dtype, const void *data, size_t index)
 {
-    if (dtype == SMFAR_F32) {
-        ((float *)data)[index] = value;
-        return;
+    return dtype == SMFAR_F64 ? ((const double *)data)[index]
+                              : (double)ref_load(dtype, data, index);
+}
+
+/* No caller has a double that rounding it twice would round differently. */
+void ref_store(enum smfar_dtype dtype, void *data, size_t index, double value)
+{
+    if (dtype == SMFAR_F64)
+        ((double *)data)[index] = value;
+    else if (dtype == SMFAR_F32)
+        ((float *)data)[index] = (float)value;
+    else
+        ((uint16_t *)data)[index] =
+            dtype == SMFAR_F16 ? float_to_f16((float)value) : float_to_bf16((float)value);
+}
+
+int64_t ref_load_integer(enum smfar_dtype dtype, const void *data, size_t index)
+{
+    switch (dtype) {
+    case SMFAR_U8:
+        return ((const uint8_t *)data)[index];
+    case SMFAR_I8:
+        return ((const int8_t *)data)[index];
+    case SMFAR_I16:
+        return ((const int16_t *)data)[index];
+    case SMFAR_I32:
+        return ((const int32_t *)data)[index];
+    default:
+        return ((const int64_t *)data)[index];
     }
-    ((uint16_t *)data)[index] = dtype == SMFAR_F16 ? float_to_f16(value) : float_to_bf16(value);
+}
+
+void ref_store_integer(enum smfar_dtype dtype, void *data, size_t index, int64_t value)
+{
+    size_t bytes = ref_bytes(dtype); /* of which the low ones come first */
+    memcpy((char *)data + index * bytes, &value, bytes);
 }
 
 int ref_number_faults(void)

@@ -15,14 +15,16 @@ struct ref_call {
     int ranks;
     size_t count;
     const void *const *inputs; /* one per rank, `count` elements each */
+    double scale;              /* what averages of floats multiply the sum by */
 };
 
-/* The sum in rank order, in fp32 for f16 and bf16, rounded once at the end: the peer kernels must
- * give these very bits, the switch must whenever no step of the sum rounds. */
+/* The result in rank order, in fp32 for f16 and bf16, rounded once at the end: the peer kernels
+ * must give these very bits (or any NaN for NaN), the switch must whenever no step of a sum rounds.
+ */
 void ref_all_reduce_twoshot_peer(const struct ref_call *call, void *bits_out);
 
-/* Floats only: what an exact sum gives, and how far from it the switch's may be, whose order is
- * unknown. */
+/* Sums of floats only: what an exact one gives, and how far from it the switch's may be, whose
+ * order is unknown. */
 void ref_all_reduce_twoshot_mc(const struct ref_call *call, double *exact_out, double *bound_out);
 
 /* ---- number.c ---- */
@@ -39,8 +41,15 @@ double ref_smallest_half(enum smfar_dtype dtype);
 /* Element `index` of f16, bf16 or f32 data; exact. */
 float ref_load(enum smfar_dtype dtype, const void *data, size_t index);
 
-/* Rounds to the nearest, ties to even. */
-void ref_store(enum smfar_dtype dtype, void *data, size_t index, float value);
+/* The same of f64 data too. */
+double ref_load_double(enum smfar_dtype dtype, const void *data, size_t index);
+
+/* Rounds to the nearest, ties to even. f16, bf16, f32 and f64. */
+void ref_store(enum smfar_dtype dtype, void *data, size_t index, double value);
+
+/* Integers: element `index`, and the low bits of `value` into it. */
+int64_t ref_load_integer(enum smfar_dtype dtype, const void *data, size_t index);
+void ref_store_integer(enum smfar_dtype dtype, void *data, size_t index, int64_t value);
 
 /* Converts every f16 and bf16 there and back; returns how many patterns changed. */
 int ref_number_faults(void);

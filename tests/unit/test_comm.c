@@ -183,7 +183,7 @@ static void refusals(struct ranks_thread *me)
               SMFAR_ERR_ARGUMENT);
     EXPECT_EQ(smfar_all_reduce(data, data, SIZE_MAX, SMFAR_F32, SMFAR_SUM, comm, NULL),
               SMFAR_ERR_ARGUMENT);
-    EXPECT_EQ(smfar_all_reduce(data, data, 4, SMFAR_F32, SMFAR_MAX, comm, NULL),
+    EXPECT_EQ(smfar_all_reduce(data, data, 4, SMFAR_F32, SMFAR_BAND, comm, NULL),
               SMFAR_ERR_UNSUPPORTED);
     EXPECT_EQ(smfar_broadcast(data, data, 4, SMFAR_F32, me->ranks, comm, NULL), SMFAR_ERR_ARGUMENT);
     EXPECT_EQ(smfar_comm_sequence(comm), before);

@@ -42,21 +42,89 @@ static void check_algorithm(void)
     EXPECT_HAS(plan.reason, "avg of f16");
 }
 
-static void check_refusals(void)
+static int is_bitwise(int op) { return op == SMFAR_BAND || op == SMFAR_BOR || op == SMFAR_BXOR; }
+
+/* The table of docs/types.md. */
+static int is_served(int op, int dtype)
 {
-    for (int op = 0; op < SMFAR_OPS; op++) {
-        for (int dtype = 0; dtype < SMFAR_DTYPES; dtype++) {
-            struct plan_query query = query_of((enum smfar_op)op, (enum smfar_dtype)dtype, 100);
-            int there = kernel_find("all_reduce_twoshot_peer", query.op, query.dtype) != KERNELS;
-            struct plan plan = {.blocks = -7};
-            enum smfar_status status = plan_make(&query, &plan);
-            EXPECT_EQ(status, there ? SMFAR_OK : SMFAR_ERR_UNSUPPORTED);
-            if (there) continue;
-            EXPECT_EQ(plan.blocks, -7);
-            EXPECT_HAS(smfar_last_error(), name_op(op));
-            EXPECT_HAS(smfar_last_error(), name_dtype(dtype));
-        }
+    int linear = op == SMFAR_SUM || op == SMFAR_AVG || op == SMFAR_PREMUL_SUM;
+    switch (dtype) {
+    case SMFAR_F8_E4M3:
+    case SMFAR_F8_E5M2:
+        return 0;
+    case SMFAR_C64:
+    case SMFAR_C128:
+        return linear;
+    case SMFAR_BOOL:
+        return op != SMFAR_AVG && op != SMFAR_PREMUL_SUM;
+    case SMFAR_F16:
+    case SMFAR_BF16:
+    case SMFAR_F32:
+    case SMFAR_F64:
+        return !is_bitwise(op);
+    default:
+        return op != SMFAR_PREMUL_SUM;
     }
+}
+
+static int is_in_switch(int op, int dtype)
+{
+    int linear = op == SMFAR_SUM || op == SMFAR_AVG || op == SMFAR_PREMUL_SUM;
+    if (dtype == SMFAR_BOOL || is_bitwise(op)) return 1;
+    if (dtype == SMFAR_F16) return op == SMFAR_SUM;
+    if (dtype == SMFAR_I32 || dtype == SMFAR_I64)
+        return linear || op == SMFAR_MIN || op == SMFAR_MAX;
+    return linear && dtype > SMFAR_I64;
+}
+
+static void check_pair(int op, int dtype)
+{
+    struct plan_query query = query_of((enum smfar_op)op, (enum smfar_dtype)dtype, 100);
+    struct plan plan = {.blocks = -7};
+    enum smfar_status status = plan_make(&query, &plan);
+    EXPECT_EQ(status, is_served(op, dtype) ? SMFAR_OK : SMFAR_ERR_UNSUPPORTED);
+    if (status != SMFAR_OK) {
+        EXPECT_EQ(plan.blocks, -7);
+        EXPECT_HAS(smfar_last_error(), name_op(op));
+        EXPECT_HAS(smfar_last_error(), name_dtype(dtype));
+        return;
+    }
+    EXPECT(kernel_rows[plan.kernel].multicast == is_in_switch(op, dtype), "%s of %s: %s",
+           name_op(op), name_dtype(dtype), kernel_rows[plan.kernel].entry);
+    /* a call's bytes are whole elements of the kernel */
+    EXPECT_EQ(dtype_bytes(dtype) % dtype_bytes((int)kernel_rows[plan.kernel].dtype), 0);
+    query.agreed.multicast = 0;
+    EXPECT(!kernel_rows[plan_of(&query).kernel].multicast, "the switch, which is off");
+}
+
+static void check_pairs(void)
+{
+    for (int op = 0; op < SMFAR_OPS; op++)
+        for (int dtype = 0; dtype < SMFAR_DTYPES; dtype++)
+            check_pair(op, dtype);
+}
+
+/* Pairs that a kernel of another name serves. */
+static void check_forms(void)
+{
+    static const struct {
+        enum smfar_op op;
+        enum smfar_dtype dtype;
+        enum kernel_id kernel;
+    } forms[] = {
+        {SMFAR_SUM, SMFAR_U8, KERNEL_all_reduce_twoshot_peer_sum_i8},
+        {SMFAR_MIN, SMFAR_U8, KERNEL_all_reduce_twoshot_peer_min_u8},
+        {SMFAR_BAND, SMFAR_I64, KERNEL_all_reduce_twoshot_peer_band_u8},
+        {SMFAR_SUM, SMFAR_BOOL, KERNEL_all_reduce_twoshot_peer_bor_u8},
+        {SMFAR_PRODUCT, SMFAR_BOOL, KERNEL_all_reduce_twoshot_peer_band_u8},
+        {SMFAR_BXOR, SMFAR_BOOL, KERNEL_all_reduce_twoshot_peer_bxor_u8},
+        {SMFAR_SUM, SMFAR_C128, KERNEL_all_reduce_twoshot_peer_sum_f64},
+        {SMFAR_PREMUL_SUM, SMFAR_C64, KERNEL_all_reduce_twoshot_peer_avg_f32},
+        {SMFAR_PREMUL_SUM, SMFAR_BF16, KERNEL_all_reduce_twoshot_peer_avg_bf16},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        EXPECT_EQ(kernel_find("all_reduce_twoshot_peer", forms[i].op, forms[i].dtype),
+                  forms[i].kernel);
 }
 
 static void check_shape(const struct plan_query *query)
@@ -121,7 +189,8 @@ static void check_copies(void)
 int main(void)
 {
     check_algorithm();
-    check_refusals();
+    check_pairs();
+    check_forms();
     check_shapes();
     check_budget();
     check_copies();
