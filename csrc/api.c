@@ -61,22 +61,39 @@ static enum smfar_status check_buffers(const char *what, const void *send, const
     return SMFAR_OK;
 }
 
-enum smfar_status smfar_all_reduce(const void *send, void *recv, size_t count,
-                                   enum smfar_dtype dtype, enum smfar_op op, smfar_comm *comm,
-                                   smfar_stream stream)
+static enum smfar_status all_reduce(const void *send, void *recv, size_t count,
+                                    enum smfar_dtype dtype, enum smfar_op op, double scale,
+                                    smfar_comm *comm, smfar_stream stream)
 {
     enum smfar_status status = check_buffers("all_reduce", send, recv, count, (int)dtype);
-    if (status != SMFAR_OK) return status;
-    if ((int)op < 0 || op >= SMFAR_OPS)
-        return FAIL(SMFAR_ERR_ARGUMENT, "all_reduce: %d is no smfar_op", (int)op);
-    status = enter(comm);
+    if (status == SMFAR_OK) status = enter(comm);
     if (status != SMFAR_OK) return status;
     struct call call = new_call(comm, stream, COLLECTIVE_ALL_REDUCE, count);
     call.dtype = (int)dtype;
     call.op = (int)op;
+    call.scale = scale;
     status = all_reduce_enqueue(&call, send, recv);
     leave(comm);
     return status;
+}
+
+enum smfar_status smfar_all_reduce(const void *send, void *recv, size_t count,
+                                   enum smfar_dtype dtype, enum smfar_op op, smfar_comm *comm,
+                                   smfar_stream stream)
+{
+    if ((int)op < 0 || op >= SMFAR_OPS)
+        return FAIL(SMFAR_ERR_ARGUMENT, "all_reduce: %d is no smfar_op", (int)op);
+    if (op == SMFAR_PREMUL_SUM)
+        return FAIL(SMFAR_ERR_ARGUMENT,
+                    "all_reduce: premul_sum needs a scale: call smfar_all_reduce_scaled");
+    return all_reduce(send, recv, count, dtype, op, 0, comm, stream);
+}
+
+enum smfar_status smfar_all_reduce_scaled(const void *send, void *recv, size_t count,
+                                          enum smfar_dtype dtype, double scale, smfar_comm *comm,
+                                          smfar_stream stream)
+{
+    return all_reduce(send, recv, count, dtype, SMFAR_PREMUL_SUM, scale, comm, stream);
 }
 
 enum smfar_status smfar_broadcast(const void *send, void *recv, size_t count,

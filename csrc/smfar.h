@@ -202,12 +202,20 @@ SMFAR_EXPORT void smfar_window_free(smfar_comm *comm, void *ptr);
  * They run one after another in the order of the calls, whatever their streams: one on another
  * stream waits for what is on the last one's stream then, which must still exist. */
 
-/* recv = op over ranks of send; count elements; send may equal recv. Sums of f16 and bf16 are made
- * in fp32. Available: SUM and AVG of f32, f16, bf16, i32, i64. AVG multiplies the sum by 1/ranks
- * (floats) or divides it, rounding to zero (integers). */
+/* recv = op over ranks of send; count elements; send may equal recv. docs/types.md has the table of
+ * types and ops. Sums and products of f16 and bf16 are made in fp32, those of integers wrap. AVG
+ * multiplies the sum by 1/ranks (floats) or divides it, rounding to zero (integers). MIN and MAX
+ * are NaN where any rank has a NaN. BAND, BOR and BXOR take integers and bools; a SUM of bools is
+ * their BOR. Complex numbers are summed and averaged. PREMUL_SUM has a function of its own. */
 SMFAR_EXPORT enum smfar_status smfar_all_reduce(const void *send, void *recv, size_t count,
                                                 enum smfar_dtype dtype, enum smfar_op op,
                                                 smfar_comm *comm, smfar_stream stream);
+
+/* PREMUL_SUM: recv = scale times the sum over ranks of send; f16, bf16, f32, f64 and complex. The
+ * scale must be equal on every rank; all but f64 and complex128 use it rounded to fp32. */
+SMFAR_EXPORT enum smfar_status smfar_all_reduce_scaled(const void *send, void *recv, size_t count,
+                                                       enum smfar_dtype dtype, double scale,
+                                                       smfar_comm *comm, smfar_stream stream);
 
 /* Every rank's recv gets root's send (send matters on root alone; may equal recv). */
 SMFAR_EXPORT enum smfar_status smfar_broadcast(const void *send, void *recv, size_t count,

@@ -13,8 +13,15 @@
  * shapes. */
 static uint32_t hash_call(const struct call *call)
 {
-    uint64_t words[] = {(uint64_t)call->collective, (uint64_t)call->dtype, (uint64_t)call->op,
-                        (uint64_t)call->root,       call->count,           (uint64_t)call->kernel};
+    uint64_t scale;
+    memcpy(&scale, &call->scale, sizeof(scale));
+    uint64_t words[] = {(uint64_t)call->collective,
+                        (uint64_t)call->dtype,
+                        (uint64_t)call->op,
+                        (uint64_t)call->root,
+                        call->count,
+                        (uint64_t)call->kernel,
+                        scale};
     uint64_t hash = hash_bytes(words, sizeof(words));
     return (uint32_t)(hash ^ hash >> 32);
 }
@@ -33,6 +40,7 @@ static void announce(const struct call *call)
     entry->root = call->root;
     entry->kernel = call->kernel;
     entry->count = call->count;
+    entry->scale = call->scale;
     entry->chain = ring_chain(comm, call->sequence, call->hash);
     atomic_store_explicit(&entry->sequence, call->sequence, memory_order_release);
 }
@@ -105,7 +113,7 @@ static void fill_args(const struct call *call, struct kargs *args)
     args->rank = (uint32_t)comm->rank;
     args->ranks = (uint32_t)comm->ranks;
     args->hash = call->hash;
-    args->scale = 1.0f / (float)comm->ranks;
+    args->scale = call->op == SMFAR_PREMUL_SUM ? call->scale : 1.0 / comm->ranks;
     args->signals = 0;
     for (int r = 0; r < comm->ranks; r++)
         args->peer[r] = window->peer[r];

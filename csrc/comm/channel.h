@@ -12,6 +12,7 @@ struct call {
     CUstream stream;
     enum collective collective;
     int dtype, op, root; /* -1 where the collective has none */
+    double scale;        /* of PREMUL_SUM, else 0 */
     uint64_t count;      /* elements, as the caller gave it */
     enum kernel_id kernel;
     uint64_t sequence; /* set by channel_begin */

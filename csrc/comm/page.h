@@ -21,7 +21,8 @@ struct page_entry {
     uint32_t kernel; /* enum kernel_id */
     uint32_t chain;  /* hash of this and all earlier calls */
     uint64_t count;
-    uint8_t pad[16];
+    double scale; /* of PREMUL_SUM */
+    uint8_t pad[8];
 };
 static_assert(sizeof(struct page_entry) == 64, "one line");
 

@@ -19,6 +19,7 @@ static int read_entry(const struct smfar_comm *comm, int rank, uint64_t sequence
     entry_out->kernel = entry->kernel;
     entry_out->chain = entry->chain;
     entry_out->count = entry->count;
+    entry_out->scale = entry->scale;
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&entry->sequence, memory_order_relaxed) == sequence;
 }
@@ -67,6 +68,8 @@ static void describe_entry(const struct page_entry *entry, char *text, size_t si
 {
     int n = snprintf(text, size, "%s(", name_collective(entry->collective));
     if (entry->op >= 0) n += snprintf(text + n, size - (size_t)n, "%s, ", name_op(entry->op));
+    if (entry->op == SMFAR_PREMUL_SUM)
+        n += snprintf(text + n, size - (size_t)n, "scale %.17g, ", entry->scale);
     if (entry->root >= 0) n += snprintf(text + n, size - (size_t)n, "root %d, ", entry->root);
     if (entry->dtype >= 0)
         n += snprintf(text + n, size - (size_t)n, "%s, %llu elements, ", name_dtype(entry->dtype),

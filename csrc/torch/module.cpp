@@ -74,8 +74,8 @@ std::string explain(Group& group, const at::Device& device, const std::optional<
                     int64_t count, at::ScalarType dtype, const c10d::ReduceOp& op) {
   auto communicator = madeFor(group, device);
   const at::Tensor plain = tensor ? *tensor : at::empty({0}, at::device(device).dtype(dtype));
-  Flat flat = flatNumbers(plain, op);
-  if (!tensor) flat.count = plain.is_complex() ? 2 * count : count;
+  Flat flat = flatNumbers(plain);
+  if (!tensor) flat.count = count;
   std::string text(kTextBytes, '\0');
   check(smfar_explain(communicator->raw(), flat.pointer, flat.count, flat.dtype, reduceOp(op),
                       text.data(), text.size()),

@@ -148,15 +148,19 @@ ProcessGroupSmfar::WorkPtr ProcessGroupSmfar::reduceAll(const Tensors& tensors,
                                                         const c10d::AllreduceOptions& options,
                                                         c10d::OpType type) {
   const smfar_op op = reduceOp(options.reduceOp);
+  const double scale = scaleOf(options.reduceOp);
   std::vector<Flat> flats;
   for (const at::Tensor& tensor : tensors)
-    flats.push_back(flatNumbers(tensor, options.reduceOp));
+    flats.push_back(flatNumbers(tensor));
   WorkSmfar::Plan plan{type,           "all_reduce", "smfar:all_reduce",
                        tensors,        tensors,      tensors.front().device(),
                        options.asyncOp};
   return launch(std::move(plan), [&](smfar_comm* comm, smfar_stream stream) {
     for (const Flat& flat : flats) {
-      check(smfar_all_reduce(flat.pointer, flat.pointer, flat.count, flat.dtype, op, comm, stream),
+      void* const data = flat.pointer;
+      check(op == SMFAR_PREMUL_SUM
+                ? smfar_all_reduce_scaled(data, data, flat.count, flat.dtype, scale, comm, stream)
+                : smfar_all_reduce(data, data, flat.count, flat.dtype, op, comm, stream),
             "all_reduce");
     }
   });

@@ -83,17 +83,11 @@ Flat flatBytes(const at::Tensor& tensor) {
   return {pointerOf(tensor), count * tensor.element_size(), SMFAR_U8};
 }
 
-Flat flatNumbers(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+Flat flatNumbers(const at::Tensor& tensor) {
   const auto dtype = dtypeOf(tensor.scalar_type());
   TORCH_CHECK_NOT_IMPLEMENTED(dtype.has_value(), "smfar: all_reduce of ", tensor.scalar_type(),
-                              " is not available; convert to float32 or int32 first");
-  Flat flat{pointerOf(tensor), static_cast<size_t>(tensor.numel()), *dtype};
-  const bool linear = op.op_ == c10d::ReduceOp::SUM || op.op_ == c10d::ReduceOp::AVG;
-  if (linear && tensor.is_complex()) {
-    flat.count *= 2;
-    flat.dtype = *dtype == SMFAR_C64 ? SMFAR_F32 : SMFAR_F64;
-  }
-  return flat;
+                              " is not available; convert to float32 or int64 first");
+  return {pointerOf(tensor), static_cast<size_t>(tensor.numel()), *dtype};
 }
 
 smfar_op reduceOp(const c10d::ReduceOp& op) {
@@ -102,6 +96,17 @@ smfar_op reduceOp(const c10d::ReduceOp& op) {
   const auto number = static_cast<size_t>(op.op_);
   TORCH_CHECK_VALUE(number < std::size(ops), "smfar: unknown ReduceOp number ", number);
   return ops[number];
+}
+
+double scaleOf(const c10d::ReduceOp& op) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return 0;
+  const auto* given = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK_VALUE(given != nullptr, "smfar: PREMUL_SUM brings no factor; make the op with "
+                                      "torch.distributed._make_nccl_premul_sum(factor)");
+  if (!given->tensor_factor.defined()) return given->double_factor;
+  TORCH_CHECK_VALUE(given->tensor_factor.numel() == 1, "smfar: PREMUL_SUM takes a tensor of one ",
+                    "element as its factor, not of ", given->tensor_factor.numel());
+  return given->tensor_factor.item<double>();
 }
 
 at::Tensor windowTensor(const std::shared_ptr<Communicator>& communicator, at::IntArrayRef sizes,

@@ -28,11 +28,15 @@ void checkAlike(const std::vector<at::Tensor>& tensors, const char* collective);
 // For moving: any dtype, those without a name as bytes.
 Flat flatBytes(const at::Tensor& tensor);
 
-// For reducing: complex as pairs of floats when `op` is a sum; throws for dtypes that have no sum
-// at all. Which of the others the core serves is its own answer.
-Flat flatNumbers(const at::Tensor& tensor, const c10d::ReduceOp& op);
+// For reducing; throws for dtypes that the core has no name for. Which ops it serves of the others
+// is its own answer.
+Flat flatNumbers(const at::Tensor& tensor);
 
 smfar_op reduceOp(const c10d::ReduceOp& op);
+
+// The factor that a PREMUL_SUM brings, 0 for other ops. One that a tensor on a GPU holds is waited
+// for.
+double scaleOf(const c10d::ReduceOp& op);
 
 // Collective. A tensor in the communicator's window, given back by its deleter (not collective).
 at::Tensor windowTensor(const std::shared_ptr<Communicator>& communicator, at::IntArrayRef sizes,

@@ -39,6 +39,7 @@ enum difference {
     SIZE_OF_COPIES,
     DTYPE,
     OP,
+    SCALE,
     DIFFERENCES
 };
 
@@ -51,6 +52,7 @@ static const char *const words[DIFFERENCES][2] = {
     [SIZE_OF_COPIES] = {"1000 elements", "1001 elements"},
     [DTYPE] = {"f32", "i32"},
     [OP] = {"sum", "avg"},
+    [SCALE] = {"scale 0.25", "scale 0.5"},
 };
 
 static enum smfar_status call(enum difference difference, int odd, int rank, smfar_comm *comm)
@@ -73,6 +75,9 @@ static enum smfar_status call(enum difference difference, int odd, int rank, smf
         return broadcast(rank, odd ? 1001 : 1000, 2, comm);
     case DTYPE:
         return reduce(rank, 1000, odd ? SMFAR_I32 : SMFAR_F32, SMFAR_SUM, comm);
+    case SCALE:
+        return smfar_all_reduce_scaled(memory[rank][0], memory[rank][0], 1000, SMFAR_F32,
+                                       odd ? 0.5 : 0.25, comm, NULL);
     default:
         return reduce(rank, 1000, SMFAR_F32, odd ? SMFAR_AVG : SMFAR_SUM, comm);
     }
