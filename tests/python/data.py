@@ -2,13 +2,12 @@
 
 import torch
 
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SUMMABLE = [torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64]
 MOVABLE = [
-    *SUMMABLE,
-    torch.float64,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
+    *INTEGERS,
+    *FLOATS,
     torch.bool,
     torch.complex64,
     torch.complex128,

@@ -69,17 +69,24 @@ def test_tensors_that_the_backend_refuses(ranks):
 
 
 def missing_reductions():
+    ops = dist.ReduceOp
     cases = [
-        (torch.float32, dist.ReduceOp.MAX, "max"),
-        (torch.float32, dist.ReduceOp.PRODUCT, "product"),
-        (torch.int32, dist.ReduceOp.BXOR, "xor"),
-        (torch.float64, dist.ReduceOp.SUM, "f64|float64"),
-        (torch.uint8, dist.ReduceOp.SUM, "u8|uint8"),
-        (torch.bool, dist.ReduceOp.SUM, "bool"),
+        (torch.float32, ops.BAND, "band.*f32.*integers"),
+        (torch.bfloat16, ops.BXOR, "bxor.*bf16.*integers"),
+        (torch.bool, ops.AVG, "avg.*bool.*f32"),
+        (torch.float8_e4m3fn, ops.SUM, "sum.*f8_e4m3.*bf16"),
+        (torch.uint16, ops.SUM, "UInt16.*int64"),
+        (torch.int32, dist._make_nccl_premul_sum(2.0), "premul_sum.*i32.*f32"),
+        (torch.bool, dist._make_nccl_premul_sum(2.0), "premul_sum.*bool.*f32"),
     ]
-    for dtype, op, name in cases:
-        with pytest.raises(NotImplementedError, match=f"(?i){name}"):
-            dist.all_reduce(torch.ones(4, dtype=dtype), op=op)
+    for dtype, op, words in cases:
+        with pytest.raises(NotImplementedError, match=words):
+            dist.all_reduce(torch.ones(4).to(dtype), op=op)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.MAX
+    with pytest.raises(NotImplementedError, match="max.*complex64.*sum"):
+        backend.allreduce([torch.ones(4, dtype=torch.complex64)], options)
 
 
 def test_reductions_that_are_missing(ranks):
@@ -143,6 +150,9 @@ def call_differently(kind):
         "op": lambda: dist.all_reduce(
             torch.ones(10), op=dist.ReduceOp.AVG if odd else dist.ReduceOp.SUM
         ),
+        "scale": lambda: dist.all_reduce(
+            torch.ones(10), op=dist._make_nccl_premul_sum(0.5 if odd else 0.25)
+        ),
         "collective": lambda: dist.barrier() if odd else dist.all_reduce(torch.ones(10)),
         "root": lambda: dist.broadcast(torch.ones(10), 1 if odd else 0),
     }
@@ -154,7 +164,7 @@ def call_differently(kind):
     return str(error.value), time.monotonic() - begin
 
 
-@pytest.mark.parametrize("kind", ["count", "dtype", "op", "collective", "root"])
+@pytest.mark.parametrize("kind", ["count", "dtype", "op", "scale", "collective", "root"])
 def test_ranks_that_call_differently_all_hear_of_it(fresh_ranks, kind):
     answers = fresh_ranks(3, timeout=20).run(call_differently, kind)
     for text, seconds in answers:
