@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from data import MOVABLE, SUMMABLE, anything, expected_average, expected_sum, numbers, same_bits
+from pairs import OP, PAIRS, folded, part
 
 import smfar
 
@@ -37,6 +38,28 @@ def test_all_reduce(ranks, dtype, average):
     ranks.run(reduce_sizes, dtype, average)
 
 
+def reduce_pairs():
+    """Also a NaN where the order would lose it, and a factor that lies on the GPU."""
+    rank, ranks, here = dist.get_rank(), dist.get_world_size(), device()
+    for dtype, op in PAIRS:
+        for count in (1, 37, 70_001):
+            tensor = part(rank, count, dtype).to(here)
+            dist.all_reduce(tensor, op=op)
+            assert same_bits(tensor.cpu(), folded(ranks, count, dtype, op)), (dtype, op, count)
+        if dtype.is_floating_point and op in (OP.MIN, OP.MAX):
+            tensor = torch.zeros(33, dtype=dtype, device=here)
+            tensor[rank] = float("nan")
+            dist.all_reduce(tensor, op=op)
+            assert tensor.isnan().sum() == ranks, (dtype, op)
+    tensor = torch.full((99,), rank + 1.0, device=here)
+    dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(torch.tensor([0.5], device=here)))
+    assert (tensor == 0.25 * ranks * (ranks + 1)).all()
+
+
+def test_every_type_and_op(ranks):
+    ranks.run(reduce_pairs)
+
+
 def reduce_in_window(plain_ranks):
     rank, ranks, here = dist.get_rank(), dist.get_world_size(), device()
     for iteration, count in enumerate([1, 4099, 300_001]):
@@ -61,8 +84,8 @@ def move(dtype):
         mine = anything(rank, iteration, count, dtype).to(here)
         parts = [torch.zeros_like(mine) for _ in range(ranks)]
         dist.all_gather(parts, mine)
-        for source, part in enumerate(parts):
-            assert same_bits(part.cpu(), anything(source, iteration, count, dtype))
+        for source, gathered in enumerate(parts):
+            assert same_bits(gathered.cpu(), anything(source, iteration, count, dtype))
         root = iteration % ranks
         dist.broadcast(mine, root)
         assert same_bits(mine.cpu(), anything(root, iteration, count, dtype))
