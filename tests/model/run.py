@@ -101,7 +101,6 @@ CASES = (
     ("fault: waits do not time out", "MISSING", STUCK),
     ("fault: waits do not see the abort word", "MISSING ABORT NO_ABORT", STUCK),
     ("fault: launches after a failure go on", "TIMEOUT NO_FAILED_CHECK", FALSE),
-    ("fault: the same, with equal hashes", "TIMEOUT NO_FAILED_CHECK NO_HASH B=1", SPOILT),
     ("fault: done without a look at failures", "TIMEOUT DONE_BLIND B=1 L=1", SPOILT),
     ("fault: the same, with a broadcast", "TIMEOUT DONE_BLIND B=1 L=2 COPIES=4", RACE),
     ("fault: a failure is told to its own rank alone", "TIMEOUT TELL_SELF B=1 L=1", SPOILT),

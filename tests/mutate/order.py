@@ -186,6 +186,7 @@ BARRIER = [
         "done.ptxh",
         "    setp.ne.u32 %p, %x, 0;\n",
         "    setp.ne.u32 %p, 0, 0;\n",
+        kernels="all_reduce_twoshot_peer",
     ),
     mutation(
         "wait's block does not meet",
