@@ -237,17 +237,22 @@ end:
 #else
 #define TOLD(s) true
 #endif
+#ifdef AT_ONCE
+#define BY_AND_BY atomic
+#else
+#define BY_AND_BY
+#endif
 inline tell()
 {
-    s = 0;
-    do
-    :: d_step { s < N -> failed[s] = failed[s] || TOLD(s); s++ }
-    :: else -> break
-    od;
-    s = 0;
-#ifndef QUIET
-    aborted = true
-#endif
+    BY_AND_BY {
+        s = 0;
+        do
+        :: atomic { s < N -> failed[s] = failed[s] || TOLD(s); s++ }
+        :: else -> break
+        od;
+        s = 0;
+        aborted = true
+    }
 }
 
 /* Every rank has come: its word is acquired, the hashes are compared, the offsets read. */
