@@ -5,6 +5,7 @@
 #include <pybind11/chrono.h>
 #include <torch/version.h>
 
+#include "exit.h"
 #include "plain_loop.h"
 #include "process_group.h"
 
@@ -144,6 +145,7 @@ PYBIND11_MODULE(_C, module) {
   py::module::import("torch._C._distributed_c10d"); // defines the base classes
   module.attr("torch_version") = py::make_tuple(TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR);
   module.def("core_version", &smfar_version);
+  smfar::keepQuietAtExit();
   smfar::bindOptions(module);
   smfar::bindGroup(module);
   module.def("make_group", &smfar::makeGroup, py::arg("store"), py::arg("rank"), py::arg("size"),

@@ -124,8 +124,9 @@ def test_r47_groups_end_in_any_order(ranks, kind):
     ranks.run(end_in_any_order, kind)
 
 
+# "daemon": rank 0's interpreter is still ending when its thread's collective fails: rank 1 has left
 EXIT = """
-import sys
+import sys, threading, time
 import torch, torch.distributed as dist
 import smfar
 rank, kind, store = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -133,12 +134,21 @@ dist.init_process_group("smfar", init_method=f"file://{store}", rank=rank, world
 tensor = smfar.empty(1000, device="cpu").fill_(1)
 dist.all_reduce(tensor)
 dist.barrier()
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(2)
 if kind == "exception":
     raise SystemExit(7)
+if kind == "daemon" and rank == 0:
+    slow = Slow()
+    threading.Thread(target=dist.all_reduce, args=(tensor,), daemon=True).start()
+    time.sleep(0.3)
+if kind == "daemon" and rank == 1:
+    time.sleep(1)
 """
 
 
-@pytest.mark.parametrize("kind", ["nothing", "exception"])
+@pytest.mark.parametrize("kind", ["nothing", "exception", "daemon"])
 def test_r47_an_interpreter_exits_without_destroying(tmp_path, kind):
     commands = [[sys.executable, "-c", EXIT, str(r), kind, str(tmp_path / "s")] for r in range(2)]
     processes = [
