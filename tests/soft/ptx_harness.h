@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "../../csrc/soft/ptx.h"
-#include "check.h"
+#include "../unit/unit.h"
 
 enum { HARNESS_RANGES = 8, HARNESS_ERROR = 256 };
 
@@ -77,7 +77,7 @@ static inline enum ptx_outcome harness_run(struct harness *h, const char *before
     struct ptx_module *module = NULL;
     char *text = harness_text(before, body);
     int parsed = ptx_module_parse(text, &module, h->error, sizeof h->error);
-    CHECK(parsed == 0, "%s\n%s", h->error, body);
+    EXPECT(parsed == 0, "%s\n%s", h->error, body);
     h->outcome = PTX_TRAP;
     if (parsed == 0) {
         harness_run_kernel(h, ptx_module_kernel(module, "t"));
@@ -90,7 +90,7 @@ static inline enum ptx_outcome harness_run(struct harness *h, const char *before
 static inline void harness_ok(struct harness *h, const char *before, const char *body)
 {
     harness_run(h, before, body);
-    CHECK(h->outcome == PTX_DONE, "outcome %d: %s\n%s", (int)h->outcome, h->error, body);
+    EXPECT(h->outcome == PTX_DONE, "outcome %d: %s\n%s", (int)h->outcome, h->error, body);
 }
 
 #endif

@@ -50,9 +50,9 @@ static void run_case(const struct alu_case *c, int odd_only)
     harness_ok(&h, "", body);
     for (unsigned i = 0; i < 32; i++) {
         uint64_t expect = odd_only && i % 2 == 0 ? 77 : c->expect;
-        CHECK(out[i] == expect, "lane %u: %s a=%llx b=%llx c=%llx: %llx, not %llx", i, c->insn,
-              (unsigned long long)c->a, (unsigned long long)c->b, (unsigned long long)c->c,
-              (unsigned long long)out[i], (unsigned long long)expect);
+        EXPECT(out[i] == expect, "lane %u: %s a=%llx b=%llx c=%llx: %llx, not %llx", i, c->insn,
+               (unsigned long long)c->a, (unsigned long long)c->b, (unsigned long long)c->c,
+               (unsigned long long)out[i], (unsigned long long)expect);
         if (out[i] != expect) break;
     }
 }
@@ -329,5 +329,5 @@ int main(void)
     test_floats();
     test_halves_and_predicates();
     test_conversions();
-    return check_end();
+    return unit_end();
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "../../csrc/soft/ptx.h"
-#include "check.h"
+#include "../unit/unit.h"
 
 enum { RUNS = 3000, SEEN_AT_LEAST = 10 };
 
@@ -104,7 +104,7 @@ static struct ptx_module *parse(const char *body)
     char text[2048], error[256];
     struct ptx_module *module = NULL;
     snprintf(text, sizeof text, format, body);
-    CHECK(ptx_module_parse(text, &module, error, sizeof error) == 0, "%s: %s", error, body);
+    EXPECT(ptx_module_parse(text, &module, error, sizeof error) == 0, "%s: %s", error, body);
     return module;
 }
 
@@ -150,7 +150,7 @@ static void run(const struct litmus *t, const struct ptx_kernel *const kernel[2]
         if (running >> i & 1 && ptx_step(machine[i]) == PTX_ENDED) running &= ~(1 << i);
     }
     for (int i = 0; i < 2; i++)
-        CHECK(ptx_close(machine[i], NULL) == PTX_DONE, "%s: %s", t->name, error);
+        EXPECT(ptx_close(machine[i], NULL) == PTX_DONE, "%s: %s", t->name, error);
 }
 
 static int is(uint32_t value, int wanted) { return wanted < 0 || value == (uint32_t)wanted; }
@@ -163,14 +163,14 @@ static void check(const struct litmus *t)
     if (!module[0] || !module[1]) return;
     for (int i = 0; i < 2; i++)
         kernel[i] = ptx_module_kernel(module[i], "t");
-    for (uint64_t seed = 1; seed <= RUNS && !check_failed; seed++) {
+    for (uint64_t seed = 1; seed <= RUNS && !unit_failures; seed++) {
         uint32_t r[2][2];
         run(t, kernel, seed, r);
         seen += is(r[0][0], t->left1) && is(r[0][1], t->left2) && is(r[1][0], t->right1) &&
                 is(r[1][1], t->right2);
     }
-    CHECK(t->allowed ? seen >= SEEN_AT_LEAST : seen == 0, "%s: seen %d times in %d", t->name, seen,
-          RUNS);
+    EXPECT(t->allowed ? seen >= SEEN_AT_LEAST : seen == 0, "%s: seen %d times in %d", t->name, seen,
+           RUNS);
     for (int i = 0; i < 2; i++)
         ptx_module_free(module[i]);
 }
@@ -179,5 +179,5 @@ int main(void)
 {
     for (unsigned i = 0; i < sizeof tests / sizeof *tests; i++)
         check(&tests[i]);
-    return check_end();
+    return unit_end();
 }

@@ -17,7 +17,7 @@ static void expect_words(const char *what, const uint32_t *got, unsigned count,
                          uint32_t (*expect)(unsigned))
 {
     for (unsigned i = 0; i < count; i++)
-        CHECK(got[i] == expect(i), "%s, thread %u: %u, not %u", what, i, got[i], expect(i));
+        EXPECT(got[i] == expect(i), "%s, thread %u: %u, not %u", what, i, got[i], expect(i));
 }
 
 /* ---- divergence ---- */
@@ -87,7 +87,7 @@ static void test_spin_below_producer(void)
                     "bra DONE; PRODUCE: st.release.gpu.global.u32 [%m],5;"
                     "DONE: add.u32 %x,%lane,1; st.global.u32 [%o],%x;");
     expect_words("spin", out, 32, lane_plus_1);
-    CHECK(flag == 5, "flag %u", flag);
+    EXPECT(flag == 5, "flag %u", flag);
 }
 
 /* Every lane takes one lock in turn: a CAS loop whose holder leaves it downwards. */
@@ -100,7 +100,7 @@ static void test_lock(void)
                "TRY: atom.acquire.gpu.global.cas.b32 %x,[%m],0,1; setp.ne.u32 %p,%x,0;"
                "@%p bra TRY; ld.global.u32 %y,[%m+4]; add.u32 %y,%y,1; st.global.u32 [%m+4],%y;"
                "st.release.gpu.global.u32 [%m],0; st.global.u32 [%o],1;");
-    CHECK(memory[1] == 128, "count %u", memory[1]);
+    EXPECT(memory[1] == 128, "count %u", memory[1]);
 }
 
 /* A wait that ends by the clock, in lanes that hold up the rest. */
@@ -197,7 +197,7 @@ static void test_votes(void)
                "st.global.u32 [%o],%x;");
     for (unsigned i = 0; i < 32; i++) {
         uint32_t expect = 0x1f | 0x100 | 8 << 16 | (i == 0 ? 0x1000 : 0);
-        CHECK(out[i] == expect, "lane %u: %x, not %x", i, out[i], expect);
+        EXPECT(out[i] == expect, "lane %u: %x, not %x", i, out[i], expect);
     }
 }
 
@@ -209,7 +209,7 @@ static void test_exited_members(void)
     harness_ok(&h, "",
                MINE "setp.ge.u32 %p,%lane,20; @%p exit; redux.sync.max.u32 %x,%lane,-1;"
                     "st.global.u32 [%o],%x;");
-    CHECK(out[0] == 19 && out[19] == 19 && out[20] == 0, "%u %u %u", out[0], out[19], out[20]);
+    EXPECT(out[0] == 19 && out[19] == 19 && out[20] == 0, "%u %u %u", out[0], out[19], out[20]);
 }
 
 /* Those that leave while others already wait let these go on. */
@@ -220,12 +220,12 @@ static void test_exits_past_waiting_lanes(void)
     harness_ok(&h, "",
                MINE "setp.ge.u32 %p,%lane,20; @%p bra LATE; bar.warp.sync -1;"
                     "st.global.u32 [%o],1; exit; LATE: exit;");
-    CHECK(out[0] == 1 && out[19] == 1 && out[20] == 0, "bar.warp: %u %u %u", out[0], out[19],
-          out[20]);
+    EXPECT(out[0] == 1 && out[19] == 1 && out[20] == 0, "bar.warp: %u %u %u", out[0], out[19],
+           out[20]);
     harness_ok(&h, "",
                MINE "setp.ge.u32 %p,%lane,20; @%p bra LATE; vote.sync.ballot.b32 %x,!%p,-1;"
                     "st.global.u32 [%o],%x; exit; LATE: exit;");
-    CHECK(out[0] == 0xfffff && out[19] == 0xfffff, "vote: %x %x", out[0], out[19]);
+    EXPECT(out[0] == 0xfffff && out[19] == 0xfffff, "vote: %x %x", out[0], out[19]);
 }
 
 /* bar.warp.sync pairs across program counters, and orders stores before it. */
@@ -274,8 +274,8 @@ static void test_barrier_and_exits(void)
                "setp.lt.u32 %p,%tid,32; @%p exit; setp.ge.u32 %p,%tid,96; @!%p bra WAIT;"
                "mov.u32 %x,0; SLOW: add.u32 %x,%x,1; setp.lt.u32 %q,%x,100; @%q bra SLOW; exit;"
                "WAIT: bar.sync 3; st.global.u32 [%o],7;");
-    CHECK(out[0] == 0 && out[32] == 7 && out[95] == 7 && out[96] == 0, "%u %u %u %u", out[0],
-          out[32], out[95], out[96]);
+    EXPECT(out[0] == 0 && out[32] == 7 && out[95] == 7 && out[96] == 0, "%u %u %u %u", out[0],
+           out[32], out[95], out[96]);
 }
 
 /* One half of the warps produces, the other consumes: bar.arrive and bar.sync with counts. */
@@ -328,7 +328,7 @@ static void test_blocks_wait_for_each_other(void)
                     "SPIN: ld.acquire.gpu.global.u32 %z,[%i]; setp.eq.u32 %q,%z,0; @%q bra SPIN;"
                     "st.global.u32 [%o],1;");
     for (unsigned i = 0; i < 64; i++)
-        CHECK(out[i] == 1, "thread %u", i);
+        EXPECT(out[i] == 1, "thread %u", i);
 }
 
 /* More blocks than fit: each runs once, and says where. */
@@ -341,9 +341,9 @@ static void test_many_blocks(void)
                "mov.u32 %x,%smid; setp.ge.u32 %p,%x,%nsmid; @%p trap; mov.u32 %x,%ctaid.x;"
                "mul.wide.u32 %i,%x,4; add.u64 %o,%o,%i; red.relaxed.gpu.global.add.u32 [%o],1;");
     for (unsigned i = 0; i < 40; i++)
-        CHECK(out[i] == 1024, "block %u: %u", i, out[i]);
-    CHECK(h.counts.instructions == 40 * 1024 * 7, "%llu instructions",
-          (unsigned long long)h.counts.instructions);
+        EXPECT(out[i] == 1024, "block %u: %u", i, out[i]);
+    EXPECT(h.counts.instructions == 40 * 1024 * 7, "%llu instructions",
+           (unsigned long long)h.counts.instructions);
 }
 
 /* ---- launches ---- */
@@ -375,8 +375,8 @@ static void test_two_launches(void)
     pthread_create(&thread, NULL, run_side, &a);
     run_side(&b);
     pthread_join(thread, NULL);
-    CHECK(a.h.outcome == PTX_DONE && b.h.outcome == PTX_DONE, "%s %s", a.h.error, b.h.error);
-    CHECK(words[0] == 200 && words[1] == 200, "%u %u", words[0], words[1]);
+    EXPECT(a.h.outcome == PTX_DONE && b.h.outcome == PTX_DONE, "%s %s", a.h.error, b.h.error);
+    EXPECT(words[0] == 200 && words[1] == 200, "%u %u", words[0], words[1]);
 }
 
 enum { STOP_AFTER_MS = 100 };
@@ -402,8 +402,8 @@ static void test_stop(void)
                 "SPIN: ld.relaxed.sys.global.u32 %x,[%m]; setp.eq.u32 %p,%x,0; @%p bra SPIN;");
     pthread_join(thread, NULL);
     double used_ms = (double)(clock() - start) * 1000 / CLOCKS_PER_SEC;
-    CHECK(h.outcome == PTX_STOPPED, "outcome %d", (int)h.outcome);
-    CHECK(used_ms < STOP_AFTER_MS * 0.6, "%.0f ms of processor time", used_ms);
+    EXPECT(h.outcome == PTX_STOPPED, "outcome %d", (int)h.outcome);
+    EXPECT(used_ms < STOP_AFTER_MS * 0.6, "%.0f ms of processor time", used_ms);
 }
 
 static void expect_trap(const char *what, const char *body, unsigned block, const char *message)
@@ -411,8 +411,8 @@ static void expect_trap(const char *what, const char *body, unsigned block, cons
     uint32_t out[64];
     struct harness h = {.block = block, .param = {(uintptr_t)out}};
     harness_run(&h, "", body);
-    CHECK(h.outcome == PTX_TRAP && strstr(h.error, message), "%s: outcome %d, %s", what,
-          (int)h.outcome, h.error);
+    EXPECT(h.outcome == PTX_TRAP && strstr(h.error, message), "%s: outcome %d, %s", what,
+           (int)h.outcome, h.error);
 }
 
 static void test_traps(void)
@@ -452,5 +452,5 @@ int main(void)
     test_two_launches();
     test_stop();
     test_traps();
-    return check_end();
+    return unit_end();
 }

@@ -19,7 +19,7 @@ static void ok(void *a, void *b, const char *before, const char *insn)
 {
     struct harness h = {0};
     run(&h, a, b, before, insn);
-    CHECK(h.outcome == PTX_DONE, "%s: %s", insn, h.error);
+    EXPECT(h.outcome == PTX_DONE, "%s: %s", insn, h.error);
 }
 
 /* ---- loads and stores ---- */
@@ -36,10 +36,10 @@ static void test_widths(void)
        "ld.b16 %h,[%a+4]; st.b16 [%b+16],%h; ld.global.nc.u64 %d,[%a+8];"
        "st.global.wt.u64 [%b+24],%d; st.global.u8 [%b+18],%x; st.u8 [%b+19],0;"
        "st.global.u32 [%b+20],-1;");
-    CHECK(out[0] == 0x000000f1fffffff1, "%llx", (unsigned long long)out[0]);
-    CHECK(out[1] == 0xfffffffffffff3f2, "%llx", (unsigned long long)out[1]);
-    CHECK(out[2] == 0xffffffff00f1f5f4, "%llx", (unsigned long long)out[2]);
-    CHECK(out[3] == 0xfffefdfcfbfaf9f8, "%llx", (unsigned long long)out[3]);
+    EXPECT(out[0] == 0x000000f1fffffff1, "%llx", (unsigned long long)out[0]);
+    EXPECT(out[1] == 0xfffffffffffff3f2, "%llx", (unsigned long long)out[1]);
+    EXPECT(out[2] == 0xffffffff00f1f5f4, "%llx", (unsigned long long)out[2]);
+    EXPECT(out[3] == 0xfffefdfcfbfaf9f8, "%llx", (unsigned long long)out[3]);
 }
 
 /* v4 of 32 bits and v2 of 64, in order and scattered, whole warps and single lanes */
@@ -55,17 +55,17 @@ static void test_vectors(void)
        "setp.eq.u32 %p,%t,4; @%p ld.volatile.global.v2.u64 {%d,%e},[%a]; @%p st.global.v2.b64 "
        "[%b+512],{%e,%d};");
     for (unsigned i = 0; i < 128; i += 4)
-        CHECK(out[i] == in[i + 3] && out[i + 1] == 9 && out[i + 2] == in[i + 1] &&
-                  out[i + 3] == in[i],
-              "%u: %u %u %u %u", i, out[i], out[i + 1], out[i + 2], out[i + 3]);
-    CHECK(out[128 + 16] == in[18] && out[128 + 19] == in[17] && out[128 + 20] == 0, "single lane");
+        EXPECT(out[i] == in[i + 3] && out[i + 1] == 9 && out[i + 2] == in[i + 1] &&
+                   out[i + 3] == in[i],
+               "%u: %u %u %u %u", i, out[i], out[i + 1], out[i + 2], out[i + 3]);
+    EXPECT(out[128 + 16] == in[18] && out[128 + 19] == in[17] && out[128 + 20] == 0, "single lane");
     ok(in, out, "",
        "xor.b32 %x,%t,5; mul.wide.u32 %i,%x,16; add.u64 %a,%a,%i; mul.wide.u32 %i,%t,16; add.u64 "
        "%b,%b,%i;"
        "ld.relaxed.sys.global.v4.u32 {%x,%y,%z,%w},[%a]; st.relaxed.sys.global.v4.u32 "
        "[%b],{%x,%y,%z,%w};");
     for (unsigned i = 0; i < 128; i++)
-        CHECK(out[i] == in[i ^ 20], "scattered %u: %u", i, out[i]);
+        EXPECT(out[i] == in[i ^ 20], "scattered %u: %u", i, out[i]);
 }
 
 static void test_address_forms(void)
@@ -75,7 +75,7 @@ static void test_address_forms(void)
        "add.u64 %a,%a,16; ld.global.u32 %x,[%a+-8]; ld.global.u32 %y,[%a]; ld.global.u32 "
        "%z,[%a+0x4];"
        "st.global.u32 [%b],%x; st.global.u32 [%b+4],%y; st.global.u32 [%b+8],%z;");
-    CHECK(out[0] == 12 && out[1] == 14 && out[2] == 15, "%u %u %u", out[0], out[1], out[2]);
+    EXPECT(out[0] == 12 && out[1] == 14 && out[2] == 15, "%u %u %u", out[0], out[1], out[2]);
 }
 
 /* ---- state spaces ---- */
@@ -93,12 +93,12 @@ static void test_params(void)
     struct ptx_module *module = NULL;
     char error[HARNESS_ERROR];
     int failed = ptx_module_parse(text, &module, error, sizeof error);
-    CHECK(!failed, "%s", error);
+    EXPECT(!failed, "%s", error);
     if (failed) return;
     const struct ptx_kernel_info *info = ptx_kernel_info(ptx_module_kernel(module, "k"));
-    CHECK(info->params == 3 && info->param_offset[1] == 8 && info->param_size[1] == 64, "layout");
-    CHECK(info->param_offset[2] == 72 && info->param_bytes == 76 && info->max_threads == 128,
-          "layout");
+    EXPECT(info->params == 3 && info->param_offset[1] == 8 && info->param_size[1] == 64, "layout");
+    EXPECT(info->param_offset[2] == 72 && info->param_bytes == 76 && info->max_threads == 128,
+           "layout");
     uint64_t out[32] = {0}, block[10] = {7, 0, (uintptr_t)out, 100, 101, 102, 103};
     struct harness h = {0};
     struct ptx_launch launch = {.kernel = ptx_module_kernel(module, "k"),
@@ -108,10 +108,10 @@ static void test_params(void)
                                 .multiprocessors = 1,
                                 .threads_per_multiprocessor = 64,
                                 .memory = {&h, harness_range}};
-    CHECK(ptx_run(&launch, NULL, error, sizeof error) == PTX_DONE, "%s", error);
+    EXPECT(ptx_run(&launch, NULL, error, sizeof error) == PTX_DONE, "%s", error);
     for (unsigned i = 0; i < 32; i++)
-        CHECK(out[i] == (7ull << 32 | (100 + i % 4)), "%u: %llx", i, (unsigned long long)out[i]);
-    CHECK(!ptx_module_kernel(module, "other"), "a kernel that is not there");
+        EXPECT(out[i] == (7ull << 32 | (100 + i % 4)), "%u: %llx", i, (unsigned long long)out[i]);
+    EXPECT(!ptx_module_kernel(module, "other"), "a kernel that is not there");
     ptx_module_free(module);
 }
 
@@ -139,10 +139,10 @@ static void test_spaces(void)
         "%x,%x,%y;"
         "st.global.u32 [%a+24],%x; cvta.local.u64 %e,0; st.u32 [%e+8],9; ld.local.u32 %x,[mine+8]; "
         "st.u32 [%a+28],%x;");
-    CHECK(h.outcome == PTX_DONE, "%s", h.error);
+    EXPECT(h.outcome == PTX_DONE, "%s", h.error);
     static const uint32_t expect[8] = {0, (uint32_t)-7, 9, 0x3f000000, 521, 0, 22 + 16, 9};
     for (unsigned i = 0; i < 8; i++)
-        CHECK(out[i] == expect[i], "%u: %x, not %x", i, out[i], expect[i]);
+        EXPECT(out[i] == expect[i], "%u: %x, not %x", i, out[i], expect[i]);
 }
 
 /* ---- atomics ---- */
@@ -155,8 +155,8 @@ static void atomic(const char *insn, uint64_t start, uint64_t expect)
     char body[512];
     snprintf(body, sizeof body, "mov.u32 %%x,3; mov.u64 %%d,3; mov.b16 %%h,0x3c00; %s", insn);
     run(&h, &word, out, "", body);
-    CHECK(h.outcome == PTX_DONE && word == expect, "%s: %llx, not %llx (%s)", insn,
-          (unsigned long long)word, (unsigned long long)expect, h.error);
+    EXPECT(h.outcome == PTX_DONE && word == expect, "%s: %llx, not %llx (%s)", insn,
+           (unsigned long long)word, (unsigned long long)expect, h.error);
 }
 
 static void test_atomics(void)
@@ -186,8 +186,8 @@ static void test_atomics(void)
     ok(&word, out, "",
        "setp.eq.u32 %p,%t,7; @%p atom.acquire.sys.global.cas.b64 %d,[%a],40,41;"
        "@%p st.global.u64 [%b],%d;");
-    CHECK(word == 41 && out[0] == 40, "cas: %llu %llu", (unsigned long long)word,
-          (unsigned long long)out[0]);
+    EXPECT(word == 41 && out[0] == 40, "cas: %llu %llu", (unsigned long long)word,
+           (unsigned long long)out[0]);
 }
 
 static void test_shared_atomics(void)
@@ -198,7 +198,7 @@ static void test_shared_atomics(void)
         ".shared .u32 n; setp.eq.u32 %p,%t,0; @%p st.shared.u32 [n],5; bar.sync 0;"
         "atom.shared.add.u32 %x,[n],2; bar.sync 0; @!%p exit; ld.shared.u32 %x,[n]; st.global.u32 "
         "[%a],%x;");
-    CHECK(h.outcome == PTX_DONE && out == 261, "%u %s", out, h.error);
+    EXPECT(h.outcome == PTX_DONE && out == 261, "%u %s", out, h.error);
 }
 
 /* Fences and hints are taken for what they are. */
@@ -212,7 +212,7 @@ static void test_fences(void)
        "prefetch.global.L2 [%a]; prefetchu.L1 [%a]; griddepcontrol.wait; "
        "griddepcontrol.launch_dependents;"
        "nanosleep.u32 20; st.global.u32 [%a],1;");
-    CHECK(word == 1, "%u", word);
+    EXPECT(word == 1, "%u", word);
 }
 
 /* ---- faults ---- */
@@ -226,8 +226,8 @@ static void expect(const char *insn, enum ptx_outcome outcome, const char *messa
     h.range[1] = (struct ptx_range){
         .begin = (uintptr_t)&words[32], .end = (uintptr_t)&words[64], .kind = PTX_RANGE_PLAIN};
     run(&h, words, words, "", insn);
-    CHECK(h.outcome == outcome && strstr(h.error, message), "%s: outcome %d, %s", insn,
-          (int)h.outcome, h.error);
+    EXPECT(h.outcome == outcome && strstr(h.error, message), "%s: outcome %d, %s", insn,
+           (int)h.outcome, h.error);
 }
 
 static void test_faults(void)
@@ -260,5 +260,5 @@ int main(void)
     test_shared_atomics();
     test_fences();
     test_faults();
-    return check_end();
+    return unit_end();
 }

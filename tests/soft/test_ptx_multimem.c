@@ -62,10 +62,10 @@ static void test_f32_sum(unsigned copies, const char *guard, unsigned modulus)
     for (unsigned i = 0; i < 128; i++) {
         float expect = (float)(copies * (i + 8) * 10 + copies * (copies - 1) / 2);
         if (*guard && i / 4 % modulus == 0) expect = -1;
-        CHECK(out[i] == expect, "%u copies, '%s', element %u: %g, not %g", copies, guard, i, out[i],
-              expect);
+        EXPECT(out[i] == expect, "%u copies, '%s', element %u: %g, not %g", copies, guard, i,
+               out[i], expect);
     }
-    CHECK(h.counts.multimem_bytes == 16 * h.counts.multimem_loads, "bytes");
+    EXPECT(h.counts.multimem_bytes == 16 * h.counts.multimem_loads, "bytes");
 }
 
 /* One large and many small numbers: the order of the additions shows. */
@@ -93,13 +93,13 @@ static void test_order_follows_the_seed(void)
     unsigned distinct = 0, last = ~0u;
     for (uint64_t seed = 0; seed < 20; seed++) {
         uint32_t first = ordered_sum(seed);
-        CHECK(first == ordered_sum(seed), "seed %u gives two sums", (unsigned)seed);
+        EXPECT(first == ordered_sum(seed), "seed %u gives two sums", (unsigned)seed);
         float value = float_of(first);
-        CHECK(value == 0 || value == 1 || value == 2, "%g", value);
+        EXPECT(value == 0 || value == 1 || value == 2, "%g", value);
         distinct += first != last;
         last = first;
     }
-    CHECK(distinct > 2, "the order never changes");
+    EXPECT(distinct > 2, "the order never changes");
 }
 
 /* 256 + 1 + 1 + … in bf16: lost one by one, kept with .acc::f32 and rounded once. */
@@ -120,20 +120,20 @@ static uint32_t half_sum(const char *type, uint32_t large, uint32_t small)
              HEAD, type);
     harness_ok(&h, "", body);
     for (unsigned i = 1; i < 32; i++)
-        CHECK(out[i] == out[0], "lane %u", i);
+        EXPECT(out[i] == out[0], "lane %u", i);
     return out[0];
 }
 
 static void test_half_rounding(void)
 {
     uint32_t once = half_sum(".acc::f32.bf16x2", 0x4380, 0x3f80);
-    CHECK(once == 0x43824382, "256 + 3 in f32, rounded once: %x", once);
+    EXPECT(once == 0x43824382, "256 + 3 in f32, rounded once: %x", once);
     once = half_sum(".acc::f32.f16x2", 0x6800, 0x3c00);
-    CHECK(once == 0x68026802, "2048 + 3 in f32, rounded once: %x", once);
+    EXPECT(once == 0x68026802, "2048 + 3 in f32, rounded once: %x", once);
     uint32_t each = half_sum(".bf16x2", 0x4380, 0x3f80);
-    CHECK(each == 0x43804380 || each == 0x43814381 || each == 0x43824382, "%x", each);
-    CHECK(half_sum(".acc::f32.bf16x2", 0x7fc0, 0x3f80) == 0x7fff7fff, "NaN");
-    CHECK(half_sum(".acc::f32.f16x2", 0x8000, 0x8000) == 0x80008000, "-0");
+    EXPECT(each == 0x43804380 || each == 0x43814381 || each == 0x43824382, "%x", each);
+    EXPECT(half_sum(".acc::f32.bf16x2", 0x7fc0, 0x3f80) == 0x7fff7fff, "NaN");
+    EXPECT(half_sum(".acc::f32.f16x2", 0x8000, 0x8000) == 0x80008000, "-0");
 }
 
 /* An integer reduction of the words 0xf0 + k, at lanes of odd number alone. */
@@ -155,8 +155,8 @@ static void test_word(const char *op, uint64_t expect, int wide)
              HEAD, wide ? 8 : 4, op, wide ? "d" : "r0", wide ? 64 : 32, wide ? "d" : "r0");
     harness_ok(&h, "", body);
     for (unsigned i = 0; i < 32; i++)
-        CHECK(out[i] == (i & 1 ? expect : 0), "%s, lane %u: %llx", op, i,
-              (unsigned long long)out[i]);
+        EXPECT(out[i] == (i & 1 ? expect : 0), "%s, lane %u: %llx", op, i,
+               (unsigned long long)out[i]);
 }
 
 /* ---- stores and atomics ---- */
@@ -173,12 +173,12 @@ static void test_store(void)
     for (unsigned k = 0; k < COPIES; k++)
         for (unsigned i = 0; i < 128; i++) {
             uint32_t expect = k == 3 ? 0 : i & 1 ? 5 : i / 4;
-            CHECK(copy[k][i] == expect, "copy %u, word %u: %u", k, i, copy[k][i]);
+            EXPECT(copy[k][i] == expect, "copy %u, word %u: %u", k, i, copy[k][i]);
         }
-    CHECK(copy[2][256 + 12] == 77 && copy[2][512 + 12] == 3 && copy[1][513 + 12] == 5,
-          "single lanes");
-    CHECK(copy[2][256 + 16] == 0 && copy[3][256 + 12] == 0, "no others");
-    CHECK(h.counts.multimem_stores == 34 && h.counts.multimem_bytes == 32 * 16 + 8 + 8, "counts");
+    EXPECT(copy[2][256 + 12] == 77 && copy[2][512 + 12] == 3 && copy[1][513 + 12] == 5,
+           "single lanes");
+    EXPECT(copy[2][256 + 16] == 0 && copy[3][256 + 12] == 0, "no others");
+    EXPECT(h.counts.multimem_stores == 34 && h.counts.multimem_bytes == 32 * 16 + 8 + 8, "counts");
 }
 
 static void test_red(void)
@@ -194,12 +194,12 @@ static void test_red(void)
                     "setp.eq.u32 %p,%t,0; @%p multimem.red.relaxed.sys.add.bf16x2 [%m+8],%r0;"
                     "@%p multimem.red.add.v4.f32 [%m+32],{%r0,%r0,%r0,%r0};");
     for (unsigned k = 0; k < COPIES; k++) {
-        CHECK(copy[k][0] == 3 * 496, "copy %u: %u", k, copy[k][0]);
-        CHECK(copy[k][2] == 0x40804080, "copy %u: %x", k, copy[k][2]);
-        CHECK(copy[k][4] == 0x3456789a && copy[k][5] == 0x12, "copy %u: %x", k, copy[k][4]);
-        CHECK(float_of(copy[k][11]) == 3 * float_of(0x3f803f80), "copy %u", k);
+        EXPECT(copy[k][0] == 3 * 496, "copy %u: %u", k, copy[k][0]);
+        EXPECT(copy[k][2] == 0x40804080, "copy %u: %x", k, copy[k][2]);
+        EXPECT(copy[k][4] == 0x3456789a && copy[k][5] == 0x12, "copy %u: %x", k, copy[k][4]);
+        EXPECT(float_of(copy[k][11]) == 3 * float_of(0x3f803f80), "copy %u", k);
     }
-    CHECK(h.counts.multimem_reds == 3 * (32 + 32 + 1 + 1), "counts");
+    EXPECT(h.counts.multimem_reds == 3 * (32 + 32 + 1 + 1), "counts");
 }
 
 /* ---- what the parser takes ---- */
@@ -234,7 +234,7 @@ static void test_accepted(void)
         "multimem.st.b64 [%m],%d;",
         "@!%p multimem.ld_reduce.relaxed.sys.global.add.u32 %r0,[%m];"};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        CHECK(parses(forms[i]), "%s", forms[i]);
+        EXPECT(parses(forms[i]), "%s", forms[i]);
 }
 
 static void test_refused(void)
@@ -267,7 +267,7 @@ static void test_refused(void)
         "multimem.st.u16 [%m],%h0;",
         "multimem.cp.async.bulk [%m],[%o],16;"};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        CHECK(!parses(forms[i]), "%s", forms[i]);
+        EXPECT(!parses(forms[i]), "%s", forms[i]);
 }
 
 /* An operand of `lanes` registers of the type's width. */
@@ -318,7 +318,7 @@ static void test_every_combination(void)
     static const char *const none[] = {"", NULL};
     unsigned loads = count_forms("ld_reduce", ops), reds = count_forms("red", ops);
     unsigned stores = count_forms("st", none);
-    CHECK(loads == 69 && reds == 53 && stores == 22, "%u %u %u", loads, reds, stores);
+    EXPECT(loads == 69 && reds == 53 && stores == 22, "%u %u %u", loads, reds, stores);
 }
 
 /* ---- faults ---- */
@@ -330,8 +330,8 @@ static void expect_fault(const char *insn, enum ptx_outcome outcome, const char 
     char body[512];
     snprintf(body, sizeof body, "%s%s", HEAD, insn);
     harness_run(&h, "", body);
-    CHECK(h.outcome == outcome && strstr(h.error, message) && strstr(h.error, "t, line "),
-          "%s: outcome %d, %s", insn, (int)h.outcome, h.error);
+    EXPECT(h.outcome == outcome && strstr(h.error, message) && strstr(h.error, "t, line "),
+           "%s: outcome %d, %s", insn, (int)h.outcome, h.error);
 }
 
 static void test_faults(void)
@@ -372,5 +372,5 @@ int main(void)
     test_refused();
     test_every_combination();
     test_faults();
-    return check_end();
+    return unit_end();
 }

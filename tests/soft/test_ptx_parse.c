@@ -23,8 +23,8 @@ static void refused(const char *body, int line, const char *message)
         body);
     snprintf(where, sizeof where, "line %d: ", line);
     int failed = parse(text, error);
-    CHECK(failed == -1 && !strncmp(error, where, strlen(where)) && strstr(error, message),
-          "'%s': %d, \"%s\", due \"%s…%s\"", body, failed, error, where, message);
+    EXPECT(failed == -1 && !strncmp(error, where, strlen(where)) && strstr(error, message),
+           "'%s': %d, \"%s\", due \"%s…%s\"", body, failed, error, where, message);
 }
 
 static void test_refused_instructions(void)
@@ -124,7 +124,7 @@ static void module_refused(const char *text, const char *message)
 {
     char error[HARNESS_ERROR] = "";
     int failed = parse(text, error);
-    CHECK(failed == -1 && strstr(error, message), "'%s': %d, \"%s\"", text, failed, error);
+    EXPECT(failed == -1 && strstr(error, message), "'%s': %d, \"%s\"", text, failed, error);
 }
 
 static void test_refused_modules(void)
@@ -158,16 +158,16 @@ static void test_refused_modules(void)
 static void test_accepted(void)
 {
     char error[HARNESS_ERROR] = "";
-    CHECK(!parse(HEAD "// nothing but a comment\n/* and\nanother */", error), "%s", error);
-    CHECK(!parse(HEAD ".visible .entry $a_b(){ret;}.entry c(.param .u64 .ptr .global .align 16 p)"
-                      ".maxntid 1024,1,1\n.minnctapersm 1{.reg .pred p;.reg.b32 %mc,b;L:\n"
-                      ".pragma \"nounroll\";mov.u32 b,%tid.x;setp.eq.u32 p,b,0;@!p bra.uni L;"
-                      "{.reg .b32 b;L:mov.u32 b,1;@p bra L;}@p exit;trap;}",
-                 error),
-          "%s", error);
-    CHECK(!parse(HEAD ".entry k(){ { { bra OUT; } OUT: } { bra END; } END: ret; }", error), "%s",
-          error);
-    CHECK(ptx_opcode_count() > 400, "%u forms", ptx_opcode_count());
+    EXPECT(!parse(HEAD "// nothing but a comment\n/* and\nanother */", error), "%s", error);
+    EXPECT(!parse(HEAD ".visible .entry $a_b(){ret;}.entry c(.param .u64 .ptr .global .align 16 p)"
+                       ".maxntid 1024,1,1\n.minnctapersm 1{.reg .pred p;.reg.b32 %mc,b;L:\n"
+                       ".pragma \"nounroll\";mov.u32 b,%tid.x;setp.eq.u32 p,b,0;@!p bra.uni L;"
+                       "{.reg .b32 b;L:mov.u32 b,1;@p bra L;}@p exit;trap;}",
+                  error),
+           "%s", error);
+    EXPECT(!parse(HEAD ".entry k(){ { { bra OUT; } OUT: } { bra END; } END: ret; }", error), "%s",
+           error);
+    EXPECT(ptx_opcode_count() > 400, "%u forms", ptx_opcode_count());
 }
 
 int main(void)
@@ -177,5 +177,5 @@ int main(void)
     test_refused_statements();
     test_refused_modules();
     test_accepted();
-    return check_end();
+    return unit_end();
 }
