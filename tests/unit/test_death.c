@@ -18,7 +18,7 @@ enum {
     COUNT = 20000,
     LONG_MS = 60000,  /* a test that needs it has failed */
     SOON_MS = 3000,   /* a second, and what a busy machine adds */
-    STOPPED_MS = 1500 /* the deadline where a rank is only stopped */
+    STOPPED_MS = 2500 /* the deadline where a rank is only stopped */
 };
 
 enum phase { IN_SETUP, IN_COLLECTIVES, IN_ALLOCATION, AFTER_FIRST_LEFT, WITH_CHILD };
