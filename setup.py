@@ -2,7 +2,7 @@
 (libsmfar_soft.so) and the shim for the installed torch (_C). Metadata is in pyproject.toml.
 
 Only files that changed are compiled again. Variables: CC, CXX, CFLAGS, CXXFLAGS, PTXAS (its cubins
-are embedded beside the PTX), MAX_JOBS.
+are embedded beside the PTX; without it one is looked for), MAX_JOBS.
 """
 
 import importlib.metadata
@@ -110,13 +110,27 @@ def link(library, compile_command, sources, link_flags, build_dir):
         run([compile_command[0], "-shared", "-pthread", *objects, *link_flags, "-o", library])
 
 
+def find_ptxas():
+    """PTXAS, or the one on PATH, or one of pip's packages: triton's comes with torch for CUDA."""
+    if os.environ.get("PTXAS"):
+        return shutil.which(os.environ["PTXAS"])
+    pip = Path(sysconfig.get_path("purelib"))
+    packaged = [*sorted(pip.glob("nvidia/*/bin/ptxas")), pip / "triton/backends/nvidia/bin/ptxas"]
+    packaged = [str(path) for path in packaged if os.access(path, os.X_OK)]
+    return shutil.which("ptxas") or next(iter(packaged), None)
+
+
 def kernels_image(build_dir):
-    """The C source that holds the PTX modules (and, when PTXAS is there, their cubins)."""
+    """The C source that holds the PTX modules and, when there is an assembler, their cubins."""
     image = build_dir / "kernels_image.c"
     embed = CSRC / "kernels" / "embed.py"
     read = [embed, *embed.parent.glob("k*.def"), *embed.parent.glob("k*.h")]
     if not is_current(image, [*read, *(ROOT / "ptx").glob("*.ptx*")]):
-        ptxas = shutil.which(os.environ.get("PTXAS") or "ptxas")
+        ptxas = find_ptxas()
+        if ptxas:
+            print(f"assembling kernels with {ptxas}")
+        else:
+            print("no ptxas found: drivers will compile the kernels")
         build_dir.mkdir(parents=True, exist_ok=True)
         run(
             [sys.executable, embed, "--cc", shlex.join(compiler("CC", "cc", "C")), "--out", image]

@@ -1,7 +1,8 @@
 """Every shipped kernel assembles, for every target and with every assembler found, and uses neither
 spills nor a stack. `--find` prints the assemblers.
 
-An assembler is looked for in PTXAS and PTXAS12, on PATH, and in pip's CUDA compiler packages.
+An assembler is looked for in PTXAS and PTXAS12, on PATH, and in pip's CUDA compiler packages and
+triton.
 """
 
 import os
@@ -25,10 +26,11 @@ REGISTERS = re.compile(r"Used (\d+) registers")
 
 def assemblers():
     """Paths, each assembler once, with the version it prints of itself."""
-    pip = Path(sysconfig.get_path("purelib")) / "nvidia"
+    pip = Path(sysconfig.get_path("purelib"))
+    packaged = [*pip.glob("nvidia/*/bin/ptxas"), *pip.glob("triton/backends/nvidia/bin/ptxas")]
     named = [os.environ.get("PTXAS"), os.environ.get("PTXAS12"), shutil.which("ptxas")]
     found = {}
-    for path in [*filter(None, named), *sorted(pip.glob("*/bin/ptxas"))]:
+    for path in [*filter(None, named), *sorted(packaged)]:
         said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
         release = re.search(r"release (\d+\.\d+)", said)
         if release:
