@@ -336,8 +336,9 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
                  "%llu elements a step, because %s; the tensor %s%s",
                  name_op((int)op), name_dtype((int)dtype), count, comm->ranks, plan.algorithm,
                  plan.blocks, plan.threads, (unsigned long long)plan.chunk, plan.reason,
-                 inside ? "lies in the window: no staging"
-                        : "lies outside the window: copied through a staging slot",
+                 plan.oneshot ? "is read and written where it lies"
+                 : inside     ? "lies in the window: no staging"
+                              : "lies outside the window: copied through a staging slot",
                  apart);
     return status;
 }

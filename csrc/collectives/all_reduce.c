@@ -1,8 +1,10 @@
-/* All-reduce: a sequence of chunks, each one launch of a two-shot kernel.
+/* All-reduce: one launch of a one-shot kernel, or a sequence of chunks, each one launch of a
+ * two-shot.
  *
- * Where the result lies is a local matter. In the window, the kernel works on it in place;
- * elsewhere each chunk goes through the staging slot. Every rank publishes where its chunk lies,
- * and the kernel takes its peer loop when the places differ. */
+ * Where the result lies is a local matter. A one-shot reads and writes tensors where they are. For
+ * a two-shot: in the window, the kernel works on it in place; elsewhere each chunk goes through the
+ * staging slot. Every rank publishes where its chunk lies, and the kernel takes its peer loop when
+ * the places differ. */
 #include <string.h>
 
 #include "collectives.h"
@@ -47,6 +49,21 @@ static void place_chunk(const struct tensors *tensors, size_t slot, size_t at, s
     if (tensors->staging == STAGED_BY_KERNEL) args->dst = to;
 }
 
+/* The whole in one launch, wherever the tensors lie. */
+static enum smfar_status run_oneshot(struct call *call, const struct planned *planned,
+                                     const void *send, void *recv)
+{
+    struct kargs args;
+    const struct plan *plan = &planned->plan;
+    memset(&args, 0, sizeof(args));
+    args.src = (uint64_t)(uintptr_t)send;
+    args.dst = (uint64_t)(uintptr_t)recv;
+    args.offset = call->comm->window->oneshot;
+    args.count = call->count;
+    collective_count(planned, call->count * dtype_bytes(call->dtype), 0);
+    return channel_launch(call, plan->kernel, plan->blocks, plan->threads, 1, &args);
+}
+
 static enum smfar_status step(struct call *call, const struct plan *plan,
                               const struct tensors *tensors, uint64_t done, uint64_t count)
 {
@@ -66,19 +83,15 @@ fail:
     return status;
 }
 
-enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *recv)
+static enum smfar_status run_twoshot(struct call *call, const struct planned *planned,
+                                     const void *send, void *recv)
 {
-    const struct planned *planned;
     struct tensors tensors;
-    enum smfar_status status = collective_plan(call, &planned);
-    if (status != SMFAR_OK) return status;
     const struct plan *plan = &planned->plan;
-    call->kernel = plan->kernel;
     size_t bytes = call->count * dtype_bytes(call->dtype);
-    find_tensors(call, send, recv, bytes, &tensors);
-    status = channel_begin(call);
-    if (status != SMFAR_OK) return status;
+    enum smfar_status status;
     uint64_t done = 0;
+    find_tensors(call, send, recv, bytes, &tensors);
     do { /* also once for no elements: the others compare what this rank has called */
         uint64_t count = call->count - done < plan->chunk ? call->count - done : plan->chunk;
         status = step(call, plan, &tensors, done, count);
@@ -86,5 +99,18 @@ enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *
     } while (status == SMFAR_OK && done < call->count);
     int in_place = tensors.staging == STAGED_NOT && send == recv;
     collective_count(planned, bytes, in_place ? 0 : bytes);
+    return status;
+}
+
+enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *recv)
+{
+    const struct planned *planned;
+    enum smfar_status status = collective_plan(call, &planned);
+    if (status != SMFAR_OK) return status;
+    call->kernel = planned->plan.kernel;
+    status = channel_begin(call);
+    if (status != SMFAR_OK) return status;
+    status = planned->plan.oneshot ? run_oneshot(call, planned, send, recv)
+                                   : run_twoshot(call, planned, send, recv);
     return channel_end(call, status);
 }

@@ -11,7 +11,8 @@ enum {
     PEER_BYTES = 256,
     MC_THREADS = 1024,
     PEER_THREADS = 512,
-    LEAST_THREADS = 128
+    LEAST_THREADS = 128,
+    ONESHOT_READS = 512 << 10 /* what each rank may read for the sake of one barrier less */
 };
 
 /* Measured for switch kernels elsewhere: two blocks carry a link's share at eight ranks, four at
@@ -25,10 +26,10 @@ static int default_budget(int multicast, int ranks)
 static int least(int a, int b) { return a < b ? a : b; }
 
 /* As many threads as have work, then as many blocks as that fills, up to the budget. */
-static void shape(const struct plan_query *query, int multicast, struct plan *plan)
+static void shape(const struct plan_query *query, int multicast, int oneshot, struct plan *plan)
 {
     uint64_t chunk = query->count < plan->chunk ? query->count : plan->chunk;
-    uint64_t bytes = chunk * dtype_bytes(query->dtype) / (uint64_t)query->ranks;
+    uint64_t bytes = chunk * dtype_bytes(query->dtype) / (oneshot ? 1 : (uint64_t)query->ranks);
     uint64_t each = multicast ? MC_BYTES : PEER_BYTES / (uint64_t)query->ranks;
     if (each < 16) each = 16;
     uint64_t threads = (bytes + each - 1) / each;
@@ -61,6 +62,13 @@ static const char *why_not(const struct plan_query *query)
     }
 }
 
+/* One phase of the barrier instead of two, but each rank reads all of every rank's. */
+static int fits_oneshot(const struct plan_query *query)
+{
+    uint64_t bytes = query->count * dtype_bytes(query->dtype);
+    return bytes <= query->agreed.oneshot_bytes && bytes <= ONESHOT_READS / (uint64_t)query->ranks;
+}
+
 static enum smfar_status plan_all_reduce(const struct plan_query *query, struct plan *plan)
 {
     enum kernel_id mc = kernel_find("all_reduce_twoshot_mc", query->op, query->dtype);
@@ -68,10 +76,12 @@ static enum smfar_status plan_all_reduce(const struct plan_query *query, struct 
     if (peer == KERNELS)
         return FAIL(SMFAR_ERR_UNSUPPORTED, "all_reduce(%s) of %s is not available: %s",
                     name_op(query->op), name_dtype(query->dtype), why_not(query));
+    enum kernel_id oneshot = kernel_find("all_reduce_oneshot_peer", query->op, query->dtype);
     int multicast = query->agreed.multicast && mc != KERNELS;
-    plan->algorithm = multicast ? "twoshot_mc" : "twoshot_peer";
-    plan->kernel = multicast ? mc : peer;
-    shape(query, multicast, plan);
+    plan->oneshot = !multicast && oneshot != KERNELS && fits_oneshot(query);
+    plan->algorithm = multicast ? "twoshot_mc" : plan->oneshot ? "oneshot_peer" : "twoshot_peer";
+    plan->kernel = multicast ? mc : plan->oneshot ? oneshot : peer;
+    shape(query, multicast, plan->oneshot, plan);
     if (multicast)
         snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the switch has %s of %s",
                  name_op(query->op), name_dtype(query->dtype));

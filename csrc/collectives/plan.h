@@ -19,6 +19,7 @@ struct plan_query {
 struct plan {
     const char *algorithm; /* "twoshot_mc" */
     enum kernel_id kernel; /* KERNELS where no kernel moves data */
+    int oneshot; /* the kernel reads the tensor where it is, and uses the one-shot slots */
     int blocks, threads;
     uint64_t chunk; /* elements in one step */
     char reason[160];

@@ -16,11 +16,12 @@ enum { COMM_PATHS = 16 };
 
 /* What every rank has agreed on when the communicator was created. */
 struct agreed {
-    int sm_budget;       /* the smallest of all ranks'; 0: each algorithm's default */
-    int resident_blocks; /* blocks of 1024 threads that each rank can have resident */
-    int multicast;       /* in use */
-    int multicast_copy;  /* copies to a multicast address have been seen to work */
-    size_t chunk_bytes;
+    int sm_budget;        /* the smallest of all ranks'; 0: each algorithm's default */
+    int resident_blocks;  /* blocks of 1024 threads that each rank can have resident */
+    int multicast;        /* in use */
+    int multicast_copy;   /* copies to a multicast address have been seen to work */
+    size_t chunk_bytes;   /* the most that a step moves: the staging slot's size */
+    size_t oneshot_bytes; /* the most that a one-shot takes */
 };
 
 /* What one rank says of itself before the others decide. */

@@ -23,8 +23,9 @@
 #define KARGS_HASH 80       /* u32: what must be equal on every rank */
 #define KARGS_SIGNALS 84    /* u32: this channel's signals, bytes from the window's base */
 #define KARGS_SCALE 88      /* f64: what avg multiplies sums of floats by */
-#define KARGS_DONE 96  /* u32: not 0: the collective ends here, write its number to PAGE_DONE */
-#define KARGS_PEER 104 /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
+#define KARGS_DONE 96    /* u32: not 0: the collective ends here, write its number to PAGE_DONE */
+#define KARGS_STRIDE 100 /* u32: from one slot of a one-shot to the other, bytes */
+#define KARGS_PEER 104   /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
 #define KARGS_BYTES 232
 
 /* struct signals: in device memory, one per channel */
@@ -37,7 +38,8 @@
     896                        /* u32: not 0 once a kernel of any rank has failed: later ones do   \
                                 * nothing; written by every rank */
 #define SIGNALS_COUNT_END 1024 /* u32: my blocks that have copied out; resets itself */
-#define SIGNALS_BYTES 1152
+#define SIGNALS_TURN 1152      /* u32: one-shots that have ended; written by my kernels alone */
+#define SIGNALS_BYTES 1280
 #define SIGNALS_LINE 128 /* bytes from one parity's line to the other's */
 
 /* struct host_page: host memory shared by every rank of a group */
@@ -75,7 +77,7 @@ struct kargs {
     uint64_t timeout_ns, sequence;
     uint32_t rank, ranks, hash, signals;
     double scale;
-    uint32_t done, unused;
+    uint32_t done, stride;
     uint64_t peer[KARGS_MAX_RANKS];
 };
 
@@ -83,7 +85,7 @@ struct signals {
     uint64_t arrive[2][KARGS_MAX_RANKS];
     uint64_t offset[2][KARGS_MAX_RANKS];
     uint32_t epoch[32], count_in[32], count_out[32], failed[32]; /* a 128-byte line each */
-    uint32_t count_end[32];
+    uint32_t count_end[32], turn[32];
 };
 
 struct error_record {
@@ -109,6 +111,7 @@ SAME(kargs, hash, KARGS_HASH);
 SAME(kargs, signals, KARGS_SIGNALS);
 SAME(kargs, scale, KARGS_SCALE);
 SAME(kargs, done, KARGS_DONE);
+SAME(kargs, stride, KARGS_STRIDE);
 SAME(kargs, peer, KARGS_PEER);
 static_assert(sizeof(struct kargs) == KARGS_BYTES, "struct kargs");
 SAME(signals, arrive, SIGNALS_ARRIVE);
@@ -118,6 +121,7 @@ SAME(signals, count_in, SIGNALS_COUNT_IN);
 SAME(signals, count_out, SIGNALS_COUNT_OUT);
 SAME(signals, failed, SIGNALS_FAILED);
 SAME(signals, count_end, SIGNALS_COUNT_END);
+SAME(signals, turn, SIGNALS_TURN);
 static_assert(sizeof(struct signals) == SIGNALS_BYTES, "struct signals");
 static_assert(sizeof(uint64_t[KARGS_MAX_RANKS]) == SIGNALS_LINE, "one line per parity");
 SAME(error_record, code, ERROR_CODE);

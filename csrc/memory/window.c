@@ -48,7 +48,8 @@ static enum smfar_status map_peers(struct window *window, struct exchange *excha
 }
 
 enum smfar_status window_create(struct driver *driver, struct exchange *exchange, CUdevice device,
-                                size_t bytes, size_t slot_bytes, struct window **window_out)
+                                size_t bytes, size_t slot_bytes, size_t oneshot_bytes,
+                                struct window **window_out)
 {
     size_t granularity = 0;
     int fd = -1;
@@ -66,7 +67,9 @@ enum smfar_status window_create(struct driver *driver, struct exchange *exchange
         window->bytes = vmm_round_up(bytes, granularity);
         window->slot = WINDOW_SLOT;
         window->slot_bytes = slot_bytes;
-        heap_init(&window->heap, WINDOW_SLOT + slot_bytes, window->bytes);
+        window->oneshot = window->slot + slot_bytes;
+        window->oneshot_bytes = oneshot_bytes;
+        heap_init(&window->heap, window->oneshot + 2 * oneshot_bytes, window->bytes);
         status = create_mine(window, &fd);
     }
     TRY(exchange_agree(exchange, status, "allocating the window"));

@@ -1,7 +1,7 @@
 /* The symmetric window: the same number of bytes of device memory on every rank, reached through a
  * mapping of one's own, one of each peer, and (where the switch allows) one of all at once.
  *
- * Layout: [signals | staging slot | heap], the same on every rank. */
+ * Layout: [signals | staging slot | two one-shot slots | heap], the same on every rank. */
 #ifndef SMFAR_MEMORY_WINDOW_H
 #define SMFAR_MEMORY_WINDOW_H
 
@@ -20,15 +20,18 @@ struct window {
     CUdeviceptr peer[SMFAR_MAX_RANKS];  /* where it is mapped here */
     struct multicast_window multicast;  /* .base is 0 without multicast */
     size_t slot, slot_bytes;            /* the staging slot's offset and size */
+    size_t oneshot, oneshot_bytes;      /* the first one-shot slot's offset, and the size of each */
     struct heap heap;
 };
 
 /* Where the staging slot begins; the signals lie before it. */
 enum { WINDOW_SLOT = 65536 };
 
-/* Collective. Rounds `bytes` up to the granularity; the slot takes `slot_bytes` of them. */
+/* Collective. Rounds `bytes` up to the granularity; the staging slot takes `slot_bytes` of them,
+ * each one-shot slot `oneshot_bytes`, both multiples of 128. */
 enum smfar_status window_create(struct driver *driver, struct exchange *exchange, CUdevice device,
-                                size_t bytes, size_t slot_bytes, struct window **window_out);
+                                size_t bytes, size_t slot_bytes, size_t oneshot_bytes,
+                                struct window **window_out);
 
 /* Collective: adds the multicast mapping. A failure leaves the window as it was, on every rank. */
 enum smfar_status window_add_multicast(struct window *window, struct exchange *exchange);

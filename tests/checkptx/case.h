@@ -35,6 +35,9 @@ struct check_case {
 
 void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed,
                struct check_case *case_out);
+/* 1 for kernels that read and write tensors where they lie, and use slots of their own. */
+int case_is_oneshot(enum kernel_id id);
+
 void case_print(const struct check_case *c, FILE *to);
 
 /* Fills rank's input: different for every rank and seed. */

@@ -55,6 +55,11 @@ static void launch(const struct trial *t, int rank, uint32_t hash, uint64_t time
     args.offset = RIG_HEAP;
     int plain = kernel_rows[t->id].dtype == SMFAR_DTYPES; /* one warp, no data */
     args.count = plain ? 0 : COUNT_HERE;
+    if (case_is_oneshot(t->id)) { /* what it fills are slots of its own */
+        args.src = args.window + RIG_HEAP;
+        args.offset = RIG_HEAP + RIG_AREA / 2;
+        args.dst = t->rig->rank[rank].dst;
+    }
     args.timeout_ns = timeout_ns;
     args.sequence = t->sequence;
     args.hash = hash;

@@ -94,6 +94,12 @@ static size_t draw_count(struct schedule *s)
     return size < 11 ? draw(s, 80) : size < 15 ? draw(s, 500) : draw(s, MOST_COUNT);
 }
 
+static enum place draw_place(struct schedule *s)
+{
+    if (case_is_oneshot(s->id)) return draw(s, 2) ? STAGED_IN_PLACE : STAGED;
+    return may_end_well(s) ? (enum place)draw(s, PLACES) : IN_WINDOW;
+}
+
 static void draw_step(struct schedule *s, struct step *step)
 {
     step->c =
@@ -101,8 +107,8 @@ static void draw_step(struct schedule *s, struct step *step)
                             .seed = random_next(&s->random),
                             .ranks = s->rig->ranks,
                             .count = is_barrier(s) ? 0 : draw_count(s),
-                            .offset = draw(s, 3) ? 0 : (int)draw(s, 8),
-                            .place = may_end_well(s) ? (enum place)draw(s, PLACES) : IN_WINDOW};
+                            .offset = draw(s, 3) || case_is_oneshot(s->id) ? 0 : (int)draw(s, 8),
+                            .place = draw_place(s)};
     step->bytes = is_barrier(s) ? 0 : step->c.count * ref_bytes(kernel_rows[s->id].dtype);
 }
 
@@ -159,6 +165,7 @@ static void arguments(struct schedule *s, int i, int r, struct kargs *args_out)
     args.timeout_ns = s->timeout_ns;
     args.sequence = (uint64_t)i + 1;
     args.done = 1;
+    args.stride = SLOT; /* the slots of a one-shot: 0 and 1, of which no other uses the second */
     args.hash = s->hash + (uint32_t)i + (s->kind == DIFFERENT && r == s->chosen);
     place_part(s, i, r, &args);
     *args_out = args;
@@ -298,7 +305,8 @@ static void launch(struct schedule *s, int i, int r)
     must(rig_read_later(s->rig, r, step->part[r].after, step->part[r].at - GUARD,
                         step->bytes + 2 * GUARD),
          "read");
-    if (s->kind == TOO_LATE && step->bytes)
+    /* the slots of a one-shot are nobody's own to spoil */
+    if (s->kind == TOO_LATE && step->bytes && !case_is_oneshot(s->id))
         must(rig_write_later(s->rig, r, args.window + args.offset, step->junk, step->bytes),
              "write");
 }

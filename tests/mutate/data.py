@@ -4,6 +4,7 @@ from mutation import mutation
 
 MC = "all_reduce_twoshot_mc"
 PEER = "all_reduce_twoshot_peer"
+ONE_SHOT = "all_reduce_oneshot_peer"
 
 DATA = [
     mutation(
@@ -138,32 +139,32 @@ DATA = [
     ),
     mutation(
         "peers: a store leaves out the last rank",
-        "twoshot_peer.ptxh",
+        "reduce_peer.ptxh",
         "    setp.lt.u32 %p, %r, %ranks;\n    @%p bra STORE;",
         "    add.u32 %left, %r, 1;\n    setp.lt.u32 %p, %left, %ranks;\n    @%p bra STORE;",
         kernels=PEER,
     ),
     mutation(
         "peers: the second load counted twice",
-        "twoshot_peer.ptxh",
+        "reduce_peer.ptxh",
         "    mov.b32 %r, 1;\nLOAD:",
         "    mov.b32 %r, 0;\nLOAD:",
         kernels=PEER,
     ),
     mutation(
         "peers: a load without its predicate",
-        "twoshot_peer.ptxh",
+        "reduce_peer.ptxh",
         "@%valid##k ld.relaxed",
         "ld.relaxed",
         kernels=PEER,
         equivalent="what is loaded beyond the chunk is not stored; it lies in the window",
     ),
     mutation(
-        "edges: the gap is forgotten", "twoshot_edge.ptxh", "    @%p add.u64 %at, %at, %edge_gap;\n"
+        "edges: the gap is forgotten", "reduce_edge.ptxh", "    @%p add.u64 %at, %at, %edge_gap;\n"
     ),
     mutation(
         "edges: no store",
-        "twoshot_edge.ptxh",
+        "reduce_edge.ptxh",
         "    st.relaxed.sys.global.ELEMENT_BITS [%address], %element;\n",
     ),
     mutation(
@@ -187,5 +188,44 @@ DATA = [
         "        cvt.u32.u64 %vector, %tail;\n",
         "        cvt.u32.u64 %vector, %tail;\n        setp.ne.u32 %p, %vector, 0;\n"
         "        @%p add.u32 %vector, %vector, 1;\n",
+    ),
+    mutation(
+        "one-shot: both turns use one slot",
+        "all_reduce_oneshot_peer.ptx",
+        "        add.s64 %offset, %offset, %second;\n",
+        kernels=ONE_SHOT,
+    ),
+    mutation(
+        "one-shot: its turn stays",
+        "all_reduce_oneshot_peer.ptx",
+        "        add.u32 %turn, %turn, 1;\n",
+        kernels=ONE_SHOT,
+    ),
+    mutation(
+        "one-shot: its epoch stays",
+        "all_reduce_oneshot_peer.ptx",
+        "        add.u32 %before, %epoch, 1;\n",
+        "        mov.b32 %before, %epoch;\n",
+        kernels=ONE_SHOT,
+    ),
+    mutation(
+        "one-shot: counted without order",
+        "all_reduce_oneshot_peer.ptx",
+        "atom.acq_rel.gpu",
+        "atom.relaxed.gpu",
+        kernels=ONE_SHOT,
+    ),
+    mutation(
+        "one-shot: vectors to an output that does not take them",
+        "all_reduce_oneshot_peer.ptx",
+        "        @%p mov.b64 %vectors, 0;\n",
+        kernels=ONE_SHOT,
+    ),
+    mutation(
+        "one-shot: the last elements forgotten",
+        "all_reduce_oneshot_peer.ptx",
+        "        sub.u64 %edge_end, %count, %edge_gap;\n",
+        "        mov.b64 %edge_end, 0;\n",
+        kernels=ONE_SHOT,
     ),
 ]

@@ -238,52 +238,52 @@ OUT = "atom.acq_rel.gpu.global.inc.u32 %before, [%sig+SIGNALS_COUNT_OUT]"
 END = "atom.acq_rel.gpu.global.inc.u32 %before, [%sig+SIGNALS_COUNT_END]"
 
 BLOCKS = [
-    mutation("no bar.sync after the copy in", "twoshot_begin.ptxh", "        bar.sync 0;\n"),
+    mutation("no bar.sync after the copy in", "enter.ptxh", "        bar.sync 0;\n"),
     mutation(
         "copies in are counted without order",
-        "twoshot_begin.ptxh",
+        "enter.ptxh",
         "atom.acq_rel.gpu",
         "atom.relaxed.gpu",
     ),
     mutation(
         "copies in are counted without .acquire",
-        "twoshot_begin.ptxh",
+        "enter.ptxh",
         "atom.acq_rel.gpu",
         "atom.release.gpu",
     ),
     mutation(
         "copies in are counted without .release",
-        "twoshot_begin.ptxh",
+        "enter.ptxh",
         "atom.acq_rel.gpu",
         "atom.acquire.gpu",
     ),
     mutation(
         "count of copies in does not reset",
-        "twoshot_begin.ptxh",
+        "enter.ptxh",
         "atom.acq_rel.gpu.global.inc.u32 %before, [%sig+SIGNALS_COUNT_IN], %limit;",
         "atom.acq_rel.gpu.global.add.u32 %before, [%sig+SIGNALS_COUNT_IN], 1;",
     ),
     mutation(
         "copies in are counted for the block alone",
-        "twoshot_begin.ptxh",
+        "enter.ptxh",
         "atom.acq_rel.gpu",
         "atom.acq_rel.cta",
     ),
     mutation(
         "block 0 arrives whoever has copied last",
-        "twoshot_begin.ptxh",
+        "enter.ptxh",
         "setp.eq.u32 %arrives, %before, %limit;",
         "setp.eq.u32 %arrives, %cta, 0;",
     ),
     mutation(
         "nobody else of the block hears who arrives",
-        "twoshot_begin.ptxh",
+        "enter.ptxh",
         "        bar.red.or.pred %arrives, 0, %arrives;\n",
         "        bar.red.and.pred %arrives, 0, %arrives;\n",
     ),
     mutation(
         "every block arrives at entry",
-        "twoshot_begin.ptxh",
+        "enter.ptxh",
         "        setp.eq.u32 %arrives, %cta, 0;\n        setp.eq.u64",
         "        setp.eq.u32 %arrives, 0, 0;\n        setp.eq.u64",
         equivalent="a rank has nothing to order before its entry without a copy, and writes "

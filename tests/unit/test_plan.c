@@ -42,6 +42,27 @@ static void check_algorithm(void)
     EXPECT_HAS(plan.reason, "avg of f16");
 }
 
+/* Small ones over peers need one phase of the barrier; each rank reads all of every rank's. */
+static void check_oneshot(void)
+{
+    struct plan_query query = query_of(SMFAR_SUM, SMFAR_BF16, 64 << 10);
+    query.agreed.oneshot_bytes = 256 << 10;
+    EXPECT_HAS(plan_of(&query).algorithm, "twoshot_mc");
+    query.agreed.multicast = 0;
+    struct plan plan = plan_of(&query);
+    EXPECT_HAS(plan.algorithm, "oneshot_peer");
+    EXPECT_EQ(plan.kernel, KERNEL_all_reduce_oneshot_peer_sum_bf16);
+    EXPECT(plan.oneshot && plan.blocks >= 2, "%d blocks", plan.blocks);
+    query.count++; /* 4 ranks' exceed what one may read */
+    EXPECT_HAS(plan_of(&query).algorithm, "twoshot_peer");
+    query.count = 1000;
+    query.agreed.oneshot_bytes = 1024;
+    EXPECT_HAS(plan_of(&query).algorithm, "twoshot_peer");
+    query = query_of(SMFAR_MAX, SMFAR_I8, 1000);
+    query.agreed.oneshot_bytes = 256 << 10;
+    EXPECT_HAS(plan_of(&query).algorithm, "twoshot_peer");
+}
+
 static int is_bitwise(int op) { return op == SMFAR_BAND || op == SMFAR_BOR || op == SMFAR_BXOR; }
 
 /* The table of docs/types.md. */
@@ -189,6 +210,7 @@ static void check_copies(void)
 int main(void)
 {
     check_algorithm();
+    check_oneshot();
     check_pairs();
     check_forms();
     check_shapes();
