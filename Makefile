@@ -37,7 +37,7 @@ OPT := -O2 -g
 SOFT_OPT := -O3 -g -ffp-contract=off -fno-math-errno -fno-strict-aliasing
 
 FOLDERS := base driver bootstrap memory kernels comm collectives
-CORE := $(wildcard $(FOLDERS:%=csrc/%/*.c)) $(wildcard csrc/api.c)
+CORE := $(wildcard $(FOLDERS:%=csrc/%/*.c)) $(wildcard csrc/api*.c)
 SOFT := $(wildcard csrc/soft/*.c)
 CORE_O := $(CORE:%.c=$(B)/obj/%.o) $(B)/obj/kernels_image.o
 SOFT_O := $(SOFT:%.c=$(B)/obj/%.o)

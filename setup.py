@@ -147,7 +147,7 @@ def build_core(out, build_dir):
     link(
         out / "libsmfar.so",
         cc,
-        [*sources, CSRC / "api.c", kernels_image(build_dir / "core")],
+        [*sources, *sorted(CSRC.glob("api*.c")), kernels_image(build_dir / "core")],
         ["-ldl", "-Wl,-soname,libsmfar.so", "-Wl,-z,defs"],
         build_dir / "core",
     )

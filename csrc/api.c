@@ -1,10 +1,10 @@
-/* The public functions that act on a live communicator: arguments are checked here and nowhere
- * else, the communicator is locked and its context made current, and a collective is called. */
+/* The public functions on a live communicator that are no collectives: state, the window, reports.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/collectives.h"
+#include "api.h"
 #include "comm/failure.h"
 #include "comm/work.h"
 
@@ -12,8 +12,7 @@
  * that names the rank; the host waits a little longer, so that this error wins. */
 enum { GRACE_MS = 5000 };
 
-/* Lock and context around one call. */
-static enum smfar_status enter(struct smfar_comm *comm)
+enum smfar_status api_enter(struct smfar_comm *comm)
 {
     if (!comm) return FAIL(SMFAR_ERR_ARGUMENT, "the communicator is NULL");
     /* before the lock, which a thread of the parent may have held at the fork */
@@ -26,121 +25,10 @@ static enum smfar_status enter(struct smfar_comm *comm)
     return status;
 }
 
-static void leave(struct smfar_comm *comm)
+void api_leave(struct smfar_comm *comm)
 {
     comm_leave(comm);
     pthread_mutex_unlock(&comm->lock);
-}
-
-static struct call new_call(struct smfar_comm *comm, smfar_stream stream,
-                            enum collective collective, uint64_t count)
-{
-    return (struct call){.comm = comm,
-                         .stream = stream,
-                         .collective = collective,
-                         .dtype = -1,
-                         .op = -1,
-                         .root = -1,
-                         .count = count,
-                         .kernel = KERNELS};
-}
-
-static enum smfar_status check_buffers(const char *what, const void *send, const void *recv,
-                                       uint64_t count, int dtype)
-{
-    size_t bytes = dtype_bytes(dtype);
-    if (!bytes) return FAIL(SMFAR_ERR_ARGUMENT, "%s: %d is no smfar_dtype", what, dtype);
-    if (count > UINT64_MAX / 32 / bytes)
-        return FAIL(SMFAR_ERR_ARGUMENT, "%s: %llu elements cannot be right", what,
-                    (unsigned long long)count);
-    if (count && (!send || !recv)) return FAIL(SMFAR_ERR_ARGUMENT, "%s: a buffer is NULL", what);
-    size_t aligned = bytes > 8 ? 8 : bytes;
-    if ((uintptr_t)send % aligned || (uintptr_t)recv % aligned)
-        return FAIL(SMFAR_ERR_ARGUMENT, "%s: a buffer of %s must be %zu-byte aligned", what,
-                    name_dtype(dtype), aligned);
-    return SMFAR_OK;
-}
-
-static enum smfar_status all_reduce(const void *send, void *recv, size_t count,
-                                    enum smfar_dtype dtype, enum smfar_op op, double scale,
-                                    smfar_comm *comm, smfar_stream stream)
-{
-    enum smfar_status status = check_buffers("all_reduce", send, recv, count, (int)dtype);
-    if (status == SMFAR_OK) status = enter(comm);
-    if (status != SMFAR_OK) return status;
-    struct call call = new_call(comm, stream, COLLECTIVE_ALL_REDUCE, count);
-    call.dtype = (int)dtype;
-    call.op = (int)op;
-    call.scale = scale;
-    status = all_reduce_enqueue(&call, send, recv);
-    leave(comm);
-    return status;
-}
-
-enum smfar_status smfar_all_reduce(const void *send, void *recv, size_t count,
-                                   enum smfar_dtype dtype, enum smfar_op op, smfar_comm *comm,
-                                   smfar_stream stream)
-{
-    if ((int)op < 0 || op >= SMFAR_OPS)
-        return FAIL(SMFAR_ERR_ARGUMENT, "all_reduce: %d is no smfar_op", (int)op);
-    if (op == SMFAR_PREMUL_SUM)
-        return FAIL(SMFAR_ERR_ARGUMENT,
-                    "all_reduce: premul_sum needs a scale: call smfar_all_reduce_scaled");
-    return all_reduce(send, recv, count, dtype, op, 0, comm, stream);
-}
-
-enum smfar_status smfar_all_reduce_scaled(const void *send, void *recv, size_t count,
-                                          enum smfar_dtype dtype, double scale, smfar_comm *comm,
-                                          smfar_stream stream)
-{
-    return all_reduce(send, recv, count, dtype, SMFAR_PREMUL_SUM, scale, comm, stream);
-}
-
-enum smfar_status smfar_broadcast(const void *send, void *recv, size_t count,
-                                  enum smfar_dtype dtype, int root, smfar_comm *comm,
-                                  smfar_stream stream)
-{
-    int is_root = comm && root == comm->rank;
-    enum smfar_status status =
-        check_buffers("broadcast", is_root ? send : recv, recv, count, (int)dtype);
-    if (status != SMFAR_OK) return status;
-    if (comm && (root < 0 || root >= comm->ranks))
-        return FAIL(SMFAR_ERR_ARGUMENT, "broadcast: root %d is not one of the %d ranks", root,
-                    comm->ranks);
-    status = enter(comm);
-    if (status != SMFAR_OK) return status;
-    struct call call = new_call(comm, stream, COLLECTIVE_BROADCAST, count);
-    call.dtype = (int)dtype;
-    call.root = root;
-    status = broadcast_enqueue(&call, send, recv);
-    leave(comm);
-    return status;
-}
-
-enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t count,
-                                   enum smfar_dtype dtype, smfar_comm *comm, smfar_stream stream)
-{
-    if (!recv) return FAIL(SMFAR_ERR_ARGUMENT, "all_gather: the array of outputs is NULL");
-    enum smfar_status status = SMFAR_OK;
-    for (int r = 0; comm && r < comm->ranks && status == SMFAR_OK; r++)
-        status = check_buffers("all_gather", send, recv[r], count, (int)dtype);
-    if (status == SMFAR_OK) status = enter(comm);
-    if (status != SMFAR_OK) return status;
-    struct call call = new_call(comm, stream, COLLECTIVE_ALL_GATHER, count);
-    call.dtype = (int)dtype;
-    status = all_gather_enqueue(&call, send, recv);
-    leave(comm);
-    return status;
-}
-
-enum smfar_status smfar_barrier(smfar_comm *comm, smfar_stream stream)
-{
-    enum smfar_status status = enter(comm);
-    if (status != SMFAR_OK) return status;
-    struct call call = new_call(comm, stream, COLLECTIVE_BARRIER, 0);
-    status = barrier_enqueue(&call);
-    leave(comm);
-    return status;
 }
 
 /* ---- state ---- */
@@ -202,7 +90,7 @@ enum smfar_status smfar_comm_wait(smfar_comm *comm, uint64_t sequence, int64_t t
 enum smfar_status smfar_stream_order(smfar_comm *comm, smfar_stream before, smfar_stream after)
 {
     CUevent event = NULL;
-    enum smfar_status status = enter(comm);
+    enum smfar_status status = api_enter(comm);
     if (status != SMFAR_OK) return status;
     struct driver *driver = comm->driver;
     CU(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
@@ -210,7 +98,7 @@ enum smfar_status smfar_stream_order(smfar_comm *comm, smfar_stream before, smfa
     CU(cuStreamWaitEvent, after, event, 0);
 fail:
     if (event) CU_WARN(cuEventDestroy, event);
-    leave(comm);
+    api_leave(comm);
     return status;
 }
 
@@ -268,7 +156,7 @@ enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes, void **ptr_
 {
     size_t offset = 0;
     if (!ptr_out) return FAIL(SMFAR_ERR_ARGUMENT, "ptr_out is NULL");
-    enum smfar_status status = enter(comm);
+    enum smfar_status status = api_enter(comm);
     if (status != SMFAR_OK) return status;
     status = check_same_bytes(comm, bytes);
     if (status == SMFAR_OK) status = collect_freed(comm);
@@ -276,7 +164,7 @@ enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes, void **ptr_
     if (status == SMFAR_OK) status = heap_take(&comm->window->heap, bytes, &offset);
     pthread_mutex_unlock(&comm->heap_lock);
     if (status == SMFAR_OK) *ptr_out = (void *)(uintptr_t)(comm->window->peer[comm->rank] + offset);
-    leave(comm);
+    api_leave(comm);
     /* a failed group has no connections any more: say why */
     enum smfar_status failure = status == SMFAR_OK ? SMFAR_OK : failure_check(comm);
     return failure == SMFAR_OK ? status : failure;
@@ -317,10 +205,10 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
     size_t offset = 0;
     struct plan plan;
     char apart[160] = "";
-    enum smfar_status status = check_buffers("explain", NULL, NULL, 0, (int)dtype);
+    enum smfar_status status = api_check_buffers("explain", NULL, NULL, 0, (int)dtype);
     if (status == SMFAR_OK) status = check_usable(comm);
     if (status != SMFAR_OK) return status;
-    struct call call = new_call(comm, NULL, COLLECTIVE_ALL_REDUCE, count);
+    struct call call = api_call(comm, NULL, COLLECTIVE_ALL_REDUCE, count);
     call.dtype = (int)dtype;
     call.op = (int)op;
     struct plan_query query = collective_query(&call);
@@ -356,7 +244,8 @@ enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text, size_t size)
                  "group, %d sockets\n",
                  comm->rank, comm->ranks, comm->driver->name, comm->multicast_reason,
                  comm->window->bytes, comm->agreed.chunk_bytes, objects, windows,
-                 comm->window->bytes, page_bytes(), comm->rank == 0 ? comm->ranks - 1 : 1);
+                 comm->window->bytes, page_bytes(comm->ranks),
+                 comm->rank == 0 ? comm->ranks - 1 : 1);
     for (int r = 0; r < comm->ranks && n > 0 && (size_t)n < size; r++) {
         const struct capability *rank = &comm->capability[r];
         n += snprintf(text + n, size - (size_t)n,

@@ -227,8 +227,105 @@ SMFAR_EXPORT enum smfar_status smfar_all_gather(const void *send, void *const *r
                                                 enum smfar_dtype dtype, smfar_comm *comm,
                                                 smfar_stream stream);
 
+/* The same into one buffer of ranks * count elements, rank r's at r * count. */
+SMFAR_EXPORT enum smfar_status smfar_all_gather_into(const void *send, void *recv, size_t count,
+                                                     enum smfar_dtype dtype, smfar_comm *comm,
+                                                     smfar_stream stream);
+
+/* As smfar_all_reduce, but only root's recv is written; it may equal send. The other ranks' recv is
+ * not used. `scale` is PREMUL_SUM's (smfar_all_reduce_scaled); other ops do not use it. */
+SMFAR_EXPORT enum smfar_status smfar_reduce(const void *send, void *recv, size_t count,
+                                            enum smfar_dtype dtype, enum smfar_op op, double scale,
+                                            int root, smfar_comm *comm, smfar_stream stream);
+
+/* recv = op over ranks of their send[my rank], count elements each; send is an array of `ranks`
+ * pointers; recv may equal send[my rank]. Types, ops and `scale` are those of smfar_reduce. */
+SMFAR_EXPORT enum smfar_status smfar_reduce_scatter(const void *const *send, void *recv,
+                                                    size_t count, enum smfar_dtype dtype,
+                                                    enum smfar_op op, double scale,
+                                                    smfar_comm *comm, smfar_stream stream);
+
+/* The same from one buffer of ranks * count elements, rank r's at r * count. */
+SMFAR_EXPORT enum smfar_status smfar_reduce_scatter_from(const void *send, void *recv, size_t count,
+                                                         enum smfar_dtype dtype, enum smfar_op op,
+                                                         double scale, smfar_comm *comm,
+                                                         smfar_stream stream);
+
+/* recv[r] gets rank r's send[my rank], count elements each; arrays of `ranks` pointers; recv[r] may
+ * equal send[r]. */
+SMFAR_EXPORT enum smfar_status smfar_all_to_all(const void *const *send, void *const *recv,
+                                                size_t count, enum smfar_dtype dtype,
+                                                smfar_comm *comm, smfar_stream stream);
+
+/* recv[r] of root gets rank r's send, count elements each. recv, an array of `ranks` pointers, is
+ * used on root alone. */
+SMFAR_EXPORT enum smfar_status smfar_gather(const void *send, void *const *recv, size_t count,
+                                            enum smfar_dtype dtype, int root, smfar_comm *comm,
+                                            smfar_stream stream);
+
+/* recv gets root's send[my rank], count elements. send, an array of `ranks` pointers, is used on
+ * root alone. */
+SMFAR_EXPORT enum smfar_status smfar_scatter(const void *const *send, void *recv, size_t count,
+                                             enum smfar_dtype dtype, int root, smfar_comm *comm,
+                                             smfar_stream stream);
+
 /* Ends (as work on the stream) once every rank's barrier has begun. */
 SMFAR_EXPORT enum smfar_status smfar_barrier(smfar_comm *comm, smfar_stream stream);
+
+/* As smfar_all_to_all with counts of each pair's own: recv_count[r] here must be rank r's
+ * send_count[my rank]. */
+SMFAR_EXPORT enum smfar_status smfar_all_to_all_v(const void *const *send, const size_t *send_count,
+                                                  void *const *recv, const size_t *recv_count,
+                                                  enum smfar_dtype dtype, smfar_comm *comm,
+                                                  smfar_stream stream);
+
+/* ---- messages from one rank to another ----
+ *
+ * They concern two ranks, run beside the collectives, and are matched by sender, receiver and tag;
+ * those of one tag in the order of the calls. At most 32 messages of a pair wait to be matched at
+ * once, further ones come after them. A message that has no partner within the timeout, or whose
+ * sizes differ, fails the communicator on every rank. */
+
+/* One message under way. Freed by its owner at any time, also after the communicator. */
+typedef struct smfar_request smfar_request;
+
+enum { SMFAR_ANY_RANK = -1 };
+
+/* `ended`, unless NULL, is called once, when the request has ended, with success or without, and
+ * its buffer is no longer used; on a thread of the communicator that holds no lock. It must not
+ * block. */
+struct smfar_ending {
+    void (*ended)(void *context);
+    void *context;
+};
+
+/* Sends `bytes` to `peer`, which may be this rank itself. What `stream` holds now comes first
+ * (NULL: nothing has to). Ends once the buffer may be used again, which is not before the receiver
+ * has asked for the message. `ending` and `request_out` may be NULL. */
+SMFAR_EXPORT enum smfar_status smfar_send(const void *send, size_t bytes, int peer, int tag,
+                                          smfar_comm *comm, smfar_stream stream,
+                                          const struct smfar_ending *ending,
+                                          smfar_request **request_out);
+
+/* Receives exactly `bytes` from `peer`, or from whichever rank sends first (SMFAR_ANY_RANK). Ends
+ * once they are there; other work that uses them is to be enqueued after that. */
+SMFAR_EXPORT enum smfar_status smfar_recv(void *recv, size_t bytes, int peer, int tag,
+                                          smfar_comm *comm, smfar_stream stream,
+                                          const struct smfar_ending *ending,
+                                          smfar_request **request_out);
+
+/* SMFAR_OK once it has ended, SMFAR_PENDING, or the failure, with its words. */
+SMFAR_EXPORT enum smfar_status smfar_request_query(const smfar_request *request);
+
+/* Blocks the host until it has ended, for at most timeout_ms (negative: as long as it takes, which
+ * is at most the communicator's timeout). A time-out leaves the message under way. */
+SMFAR_EXPORT enum smfar_status smfar_request_wait(const smfar_request *request, int64_t timeout_ms);
+
+/* The other rank; for a receive from any rank the sender, once it has ended. */
+SMFAR_EXPORT int smfar_request_peer(const smfar_request *request);
+
+/* A message under way goes on. NULL is allowed. */
+SMFAR_EXPORT void smfar_request_free(smfar_request *request);
 
 /* ---- what runs, and why ---- */
 

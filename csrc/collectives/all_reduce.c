@@ -1,10 +1,13 @@
-/* All-reduce: one launch of a one-shot kernel, or a sequence of chunks, each one launch of a
- * two-shot.
+/* All-reduce and reduce: one launch of a one-shot kernel, or a sequence of chunks, each one launch of
+ * a two-shot.
  *
  * Where the result lies is a local matter. A one-shot reads and writes tensors where they are. For
  * a two-shot: in the window, the kernel works on it in place; elsewhere each chunk goes through the
  * staging slot. Every rank publishes where its chunk lies, and the kernel takes its peer loop when
- * the places differ. */
+ * the places differ.
+ *
+ * A reduce is made in the slots, since the other ranks' tensors stay as they are; the root alone
+ * takes the result out. */
 #include <string.h>
 
 #include "collectives.h"
@@ -20,7 +23,7 @@ enum staging {
 
 struct tensors {
     const char *send;
-    char *recv;
+    char *recv;    /* NULL where the result is not wanted */
     size_t offset; /* of recv in the window, when not staged */
     enum staging staging;
 };
@@ -30,11 +33,12 @@ static void find_tensors(const struct call *call, const void *send, void *recv, 
 {
     struct smfar_comm *comm = call->comm;
     *tensors = (struct tensors){send, recv, 0, STAGED_BY_KERNEL};
-    if (window_offset(comm->window, recv, bytes, &tensors->offset))
+    if (call->collective == COLLECTIVE_ALL_REDUCE &&
+        window_offset(comm->window, recv, bytes, &tensors->offset))
         tensors->staging = STAGED_NOT;
     else if (comm->pageable && bytes >= LEAST_COPY &&
              vmm_is_host_memory(comm->driver, (CUdeviceptr)(uintptr_t)send) &&
-             vmm_is_host_memory(comm->driver, (CUdeviceptr)(uintptr_t)recv))
+             (!recv || vmm_is_host_memory(comm->driver, (CUdeviceptr)(uintptr_t)recv)))
         tensors->staging = STAGED_BY_COPY;
 }
 
@@ -46,7 +50,7 @@ static void place_chunk(const struct tensors *tensors, size_t slot, size_t at, s
     args->offset = tensors->staging == STAGED_NOT ? tensors->offset + at : slot;
     if (tensors->staging == STAGED_BY_KERNEL || (tensors->staging == STAGED_NOT && from != to))
         args->src = from;
-    if (tensors->staging == STAGED_BY_KERNEL) args->dst = to;
+    if (tensors->staging == STAGED_BY_KERNEL && tensors->recv) args->dst = to;
 }
 
 /* The whole in one launch, wherever the tensors lie. */
@@ -75,9 +79,9 @@ static enum smfar_status step(struct call *call, const struct plan *plan,
     args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
     place_chunk(tensors, call->comm->window->slot, at, &args);
     int last = done + count == call->count && !copies;
-    if (copies) TRY(copy_to_slot(call, tensors->send + at, bytes));
+    if (copies) TRY(copy_to_slot(call, tensors->send + at, 0, bytes));
     TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, last, &args));
-    if (copies) TRY(copy_from_slot(call, tensors->recv + at, 0, bytes));
+    if (copies && tensors->recv) TRY(copy_from_slot(call, tensors->recv + at, 0, bytes));
     return SMFAR_OK;
 fail:
     return status;
@@ -113,4 +117,9 @@ enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *
     status = planned->plan.oneshot ? run_oneshot(call, planned, send, recv)
                                    : run_twoshot(call, planned, send, recv);
     return channel_end(call, status);
+}
+
+enum smfar_status reduce_enqueue(struct call *call, const void *send, void *recv)
+{
+    return all_reduce_enqueue(call, send, call->root == call->comm->rank ? recv : NULL);
 }

@@ -10,6 +10,14 @@ enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *
 enum smfar_status broadcast_enqueue(struct call *call, const void *send, void *recv);
 enum smfar_status all_gather_enqueue(struct call *call, const void *send, void *const *recv);
 enum smfar_status barrier_enqueue(struct call *call);
+enum smfar_status reduce_enqueue(struct call *call, const void *send, void *recv);
+enum smfar_status reduce_scatter_enqueue(struct call *call, const void *const *send, void *recv);
+enum smfar_status all_to_all_enqueue(struct call *call, const void *const *send, void *const *recv);
+enum smfar_status all_to_all_v_enqueue(struct call *call, const void *const *send,
+                                       const size_t *send_count, void *const *recv,
+                                       const size_t *recv_count);
+enum smfar_status gather_enqueue(struct call *call, const void *send, void *const *recv);
+enum smfar_status scatter_enqueue(struct call *call, const void *const *send, void *recv);
 
 /* What the plan of a call is made from. */
 struct plan_query collective_query(const struct call *call);
@@ -31,8 +39,10 @@ void collective_count(const struct planned *planned, uint64_t bytes, uint64_t st
  * or once to each rank. */
 enum smfar_status copy_to_slots(const struct call *call, const void *src, size_t at, size_t bytes);
 
-/* Copies `bytes` from `src` into my own staging slot. */
-enum smfar_status copy_to_slot(const struct call *call, const void *src, size_t bytes);
+/* Copies `bytes` from `src` into my own staging slot at `at`, or into that of `rank`. */
+enum smfar_status copy_to_slot(const struct call *call, const void *src, size_t at, size_t bytes);
+enum smfar_status copy_to_slot_of(const struct call *call, int rank, const void *src, size_t at,
+                                  size_t bytes);
 
 /* Copies `bytes` from my own staging slot at `at` to `dst`. */
 enum smfar_status copy_from_slot(const struct call *call, void *dst, size_t at, size_t bytes);

@@ -63,6 +63,18 @@ void collective_count(const struct planned *planned, uint64_t bytes, uint64_t st
     pthread_mutex_unlock(&planned->comm->path_lock);
 }
 
+enum smfar_status copy_to_slot_of(const struct call *call, int rank, const void *src, size_t at,
+                                  size_t bytes)
+{
+    enum smfar_status status;
+    const struct window *window = call->comm->window;
+    struct driver *driver = call->comm->driver;
+    CU(cuMemcpyAsync, window->peer[rank] + window->slot + at, address(src), bytes, call->stream);
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
 enum smfar_status copy_to_slots(const struct call *call, const void *src, size_t at, size_t bytes)
 {
     enum smfar_status status;
@@ -74,26 +86,16 @@ enum smfar_status copy_to_slots(const struct call *call, const void *src, size_t
            call->stream);
         return SMFAR_OK;
     }
-    for (int i = 1; i <= comm->ranks; i++) {
-        /* each rank begins with the next one, so that they do not all write to the same */
-        int r = (comm->rank + i) % comm->ranks;
-        CU(cuMemcpyAsync, window->peer[r] + window->slot + at, address(src), bytes, call->stream);
-    }
+    for (int i = 1; i <= comm->ranks; i++) /* beginning with the next: not all write to the same */
+        TRY(copy_to_slot_of(call, (comm->rank + i) % comm->ranks, src, at, bytes));
     return SMFAR_OK;
 fail:
     return status;
 }
 
-enum smfar_status copy_to_slot(const struct call *call, const void *src, size_t bytes)
+enum smfar_status copy_to_slot(const struct call *call, const void *src, size_t at, size_t bytes)
 {
-    enum smfar_status status;
-    const struct window *window = call->comm->window;
-    struct driver *driver = call->comm->driver;
-    CU(cuMemcpyAsync, window->peer[call->comm->rank] + window->slot, address(src), bytes,
-       call->stream);
-    return SMFAR_OK;
-fail:
-    return status;
+    return copy_to_slot_of(call, call->comm->rank, src, at, bytes);
 }
 
 enum smfar_status copy_from_slot(const struct call *call, void *dst, size_t at, size_t bytes)

@@ -29,7 +29,9 @@ static int least(int a, int b) { return a < b ? a : b; }
 static void shape(const struct plan_query *query, int multicast, int oneshot, struct plan *plan)
 {
     uint64_t chunk = query->count < plan->chunk ? query->count : plan->chunk;
-    uint64_t bytes = chunk * dtype_bytes(query->dtype) / (oneshot ? 1 : (uint64_t)query->ranks);
+    uint64_t bytes = chunk * dtype_bytes(query->dtype);
+    int divided = !oneshot && query->collective != COLLECTIVE_REDUCE_SCATTER;
+    if (divided) bytes /= (uint64_t)query->ranks;
     uint64_t each = multicast ? MC_BYTES : PEER_BYTES / (uint64_t)query->ranks;
     if (each < 16) each = 16;
     uint64_t threads = (bytes + each - 1) / each;
@@ -66,16 +68,18 @@ static const char *why_not(const struct plan_query *query)
 static int fits_oneshot(const struct plan_query *query)
 {
     uint64_t bytes = query->count * dtype_bytes(query->dtype);
-    return bytes <= query->agreed.oneshot_bytes && bytes <= ONESHOT_READS / (uint64_t)query->ranks;
+    return query->collective == COLLECTIVE_ALL_REDUCE && bytes <= query->agreed.oneshot_bytes &&
+           bytes <= ONESHOT_READS / (uint64_t)query->ranks;
 }
 
-static enum smfar_status plan_all_reduce(const struct plan_query *query, struct plan *plan)
+static enum smfar_status plan_reduction(const struct plan_query *query, struct plan *plan)
 {
     enum kernel_id mc = kernel_find("all_reduce_twoshot_mc", query->op, query->dtype);
     enum kernel_id peer = kernel_find("all_reduce_twoshot_peer", query->op, query->dtype);
     if (peer == KERNELS)
-        return FAIL(SMFAR_ERR_UNSUPPORTED, "all_reduce(%s) of %s is not available: %s",
-                    name_op(query->op), name_dtype(query->dtype), why_not(query));
+        return FAIL(SMFAR_ERR_UNSUPPORTED, "%s(%s) of %s is not available: %s",
+                    name_collective(query->collective), name_op(query->op),
+                    name_dtype(query->dtype), why_not(query));
     enum kernel_id oneshot = kernel_find("all_reduce_oneshot_peer", query->op, query->dtype);
     int multicast = query->agreed.multicast && mc != KERNELS;
     plan->oneshot = !multicast && oneshot != KERNELS && fits_oneshot(query);
@@ -94,17 +98,30 @@ static enum smfar_status plan_all_reduce(const struct plan_query *query, struct 
     return SMFAR_OK;
 }
 
-/* Broadcast and all-gather: copies between barriers. */
+/* Copies between barriers; what every rank gets is copied to all at once where that works. */
 static void plan_copies(const struct plan_query *query, struct plan *plan)
 {
-    int multicast = query->agreed.multicast && query->agreed.multicast_copy;
+    int same =
+        query->collective == COLLECTIVE_BROADCAST || query->collective == COLLECTIVE_ALL_GATHER;
+    int multicast = same && query->agreed.multicast && query->agreed.multicast_copy;
     plan->algorithm = multicast ? "copy_mc" : "copy_peer";
     plan->kernel = KERNELS;
     plan->blocks = 1; /* of the barriers */
     plan->threads = 32;
     snprintf(plan->reason, sizeof(plan->reason), "%s",
              multicast ? "copies to the multicast address were tried and work"
-                       : "one copy to each peer: no copies to a multicast address here");
+             : same    ? "one copy to each peer: no copies to a multicast address here"
+                       : "every rank gets something else");
+}
+
+/* How many pieces a pair of ranks needs is known to those two alone. */
+static void plan_messages(struct plan *plan)
+{
+    plan->algorithm = "messages";
+    plan->kernel = KERNELS;
+    plan->blocks = 1; /* of the barrier */
+    plan->threads = 32;
+    snprintf(plan->reason, sizeof(plan->reason), "every pair of ranks has a size of its own");
 }
 
 static void plan_barrier(const struct plan_query *query, struct plan *plan)
@@ -116,12 +133,24 @@ static void plan_barrier(const struct plan_query *query, struct plan *plan)
     snprintf(plan->reason, sizeof(plan->reason), "one block of one warp");
 }
 
-/* Elements of one step: what fits the staging slot, of which an all-gather gives each rank a
- * part. */
+/* Is the staging slot divided among the ranks? */
+static int is_divided(enum collective collective)
+{
+    return collective == COLLECTIVE_ALL_GATHER || collective == COLLECTIVE_REDUCE_SCATTER ||
+           collective == COLLECTIVE_ALL_TO_ALL || collective == COLLECTIVE_GATHER;
+}
+
+static int is_reduction(enum collective collective)
+{
+    return collective == COLLECTIVE_ALL_REDUCE || collective == COLLECTIVE_REDUCE ||
+           collective == COLLECTIVE_REDUCE_SCATTER;
+}
+
+/* Elements of one step: what fits the staging slot. */
 static uint64_t chunk_elements(const struct plan_query *query)
 {
     uint64_t bytes = query->agreed.chunk_bytes;
-    if (query->collective == COLLECTIVE_ALL_GATHER) bytes /= (uint64_t)query->ranks;
+    if (is_divided(query->collective)) bytes /= (uint64_t)query->ranks;
     size_t element = dtype_bytes((int)query->dtype);
     uint64_t elements = element ? bytes / 16 * 16 / element : 0;
     return elements ? elements : 1;
@@ -133,10 +162,12 @@ enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_ou
     enum smfar_status status = SMFAR_OK;
     memset(&plan, 0, sizeof(plan));
     plan.chunk = chunk_elements(query);
-    if (query->collective == COLLECTIVE_ALL_REDUCE)
-        status = plan_all_reduce(query, &plan);
+    if (is_reduction(query->collective))
+        status = plan_reduction(query, &plan);
     else if (query->collective == COLLECTIVE_BARRIER)
         plan_barrier(query, &plan);
+    else if (query->collective == COLLECTIVE_ALL_TO_ALL_V)
+        plan_messages(&plan);
     else
         plan_copies(query, &plan);
     if (status == SMFAR_OK) *plan_out = plan;

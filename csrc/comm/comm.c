@@ -9,6 +9,7 @@
 #include "../bootstrap/unique_id.h"
 #include "failure.h"
 #include "life.h"
+#include "mail.h"
 #include "watchdog.h"
 #include "work.h"
 
@@ -155,7 +156,9 @@ void smfar_comm_finalize(smfar_comm *comm)
 {
     if (!comm || comm->owner_pid != (int)getpid()) return; /* a forked child has no part in it */
     if (atomic_exchange(&comm->finalized, 1)) return;
-    comm->quiet = part(comm, drain(comm));
+    int drained = drain(comm);
+    mail_stop(comm);
+    comm->quiet = part(comm, drained && !comm->unsettled);
     watchdog_stop(comm);
 }
 

@@ -12,7 +12,7 @@
 #include "../memory/window.h"
 #include "page.h"
 
-enum { COMM_PATHS = 16 };
+enum { COMM_PATHS = 32 };
 
 /* What every rank has agreed on when the communicator was created. */
 struct agreed {
@@ -22,6 +22,7 @@ struct agreed {
     int multicast_copy;   /* copies to a multicast address have been seen to work */
     size_t chunk_bytes;   /* the most that a step moves: the staging slot's size */
     size_t oneshot_bytes; /* the most that a one-shot takes */
+    size_t mailbox_bytes; /* of each pair of ranks, behind the staging slot */
 };
 
 /* What one rank says of itself before the others decide. */
@@ -63,6 +64,7 @@ struct smfar_comm {
     struct smfar_path paths[COMM_PATHS];
     int path_count;
     struct plan_cache *plans; /* of collectives/ */
+    struct mail *mail;        /* NULL before the first message */
 
     _Atomic int finalized; /* this rank has left the group */
     int quiet;             /* and nothing can use its memory any more */

@@ -23,10 +23,11 @@ static enum smfar_status create_file(size_t bytes, int *fd_out)
     return SMFAR_OK;
 }
 
-static enum smfar_status map_file(struct page *page, int fd, size_t bytes)
+static enum smfar_status map_file(struct page *page, int fd)
 {
     enum smfar_status status;
     struct driver *driver = page->driver;
+    size_t bytes = page->bytes;
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) return FAIL_ERRNO("mapping the host page");
     page->host = at;
@@ -51,20 +52,24 @@ static enum smfar_status make_lives(struct host_page *host)
     return code ? FAIL(SMFAR_ERR_SYSTEM, "robust mutexes: %s", strerror(code)) : SMFAR_OK;
 }
 
-size_t page_bytes(void) { return vmm_round_up(sizeof(struct host_page), 4096); }
+size_t page_bytes(int ranks)
+{
+    size_t pairs = (size_t)ranks * (size_t)ranks * sizeof(struct page_pair);
+    return vmm_round_up(sizeof(struct host_page) + pairs, 4096);
+}
 
 enum smfar_status page_create(struct driver *driver, struct exchange *exchange,
                               struct page *page_out)
 {
-    struct page page = {driver, NULL, 0, 0};
+    struct page page = {driver, NULL, page_bytes(exchange_ranks(exchange)), 0, 0};
     int mine = -1, received = -1;
     enum smfar_status status = SMFAR_OK;
-    if (exchange_rank(exchange) == 0) status = create_file(page_bytes(), &mine);
-    if (mine >= 0) status = map_file(&page, mine, page_bytes());
+    if (exchange_rank(exchange) == 0) status = create_file(page.bytes, &mine);
+    if (mine >= 0) status = map_file(&page, mine);
     if (page.host && status == SMFAR_OK) status = make_lives(page.host);
     TRY(exchange_agree(exchange, status, "creating the host page"));
     status = exchange_descriptor(exchange, mine, &received);
-    if (received >= 0) status = map_file(&page, received, page_bytes());
+    if (received >= 0) status = map_file(&page, received);
     TRY(exchange_agree(exchange, status, "sharing the host page"));
     close(mine >= 0 ? mine : received);
     *page_out = page;
@@ -80,6 +85,6 @@ void page_destroy(struct page *page)
 {
     struct driver *driver = page->driver;
     if (page->registered) CU_WARN(cuMemHostUnregister, page->host);
-    if (page->host) munmap(page->host, page_bytes());
+    if (page->host) munmap(page->host, page->bytes);
     memset(page, 0, sizeof(*page));
 }

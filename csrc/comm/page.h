@@ -11,7 +11,7 @@
 #include "../driver/driver.h"
 #include "../kernels/kargs.h"
 
-enum { PAGE_RING = 64, PAGE_TEXT = 768 };
+enum { PAGE_RING = 64, PAGE_TEXT = 768, PAIR_POSTS = 32 };
 
 /* What a rank enqueued under one sequence number. The number is written last. */
 struct page_entry {
@@ -41,7 +41,9 @@ struct page_words {
     _Atomic uint32_t left;  /* LEFT_*: the rank has destroyed its communicator in good order */
     _Atomic uint64_t released; /* number of the first collective that the rank's kernels have left
                                 * undone, after a failure of whatever rank; 0: none */
-    uint8_t pad[32];
+    _Atomic uint64_t gate;     /* written by the stream: messages of this collective may begin */
+    _Atomic uint64_t served; /* the stream goes on once the messages of this collective have come */
+    uint8_t pad[16];
 };
 
 /* LEFT_RUNNING: in spite of that something of the rank's own has not ended. */
@@ -54,6 +56,19 @@ struct page_life {
     pthread_mutex_t held;
 };
 
+/* Messages from one rank to another: see mail.h. Posts are the sender's, `number` written last. */
+struct page_post {
+    _Atomic uint64_t number; /* 0: free */
+    uint64_t key, bytes;
+};
+struct page_pair {
+    _Atomic uint64_t chosen;  /* number of the last message that the receiver has asked for */
+    _Atomic uint64_t started; /* and that the sender has seen to be asked for */
+    _Atomic uint64_t full;  /* pieces put into the mailbox, ever; written by the sender's stream */
+    _Atomic uint64_t taken; /* pieces taken out, by the receiver's */
+    struct page_post post[PAIR_POSTS];
+};
+
 struct host_page {
     _Atomic uint32_t abort;
     uint8_t pad[PAGE_ERROR - 4];
@@ -63,6 +78,7 @@ struct host_page {
     struct page_failure failure;
     struct page_life life[SMFAR_MAX_RANKS];
     struct page_entry ring[SMFAR_MAX_RANKS][PAGE_RING];
+    struct page_pair pairs[]; /* [receiver * ranks + sender] */
 };
 static_assert(offsetof(struct host_page, abort) == PAGE_ABORT, "abort");
 static_assert(offsetof(struct host_page, error) == PAGE_ERROR, "error");
@@ -78,12 +94,13 @@ static_assert((int)SMFAR_MAX_RANKS == KARGS_MAX_RANKS, "ranks");
 struct page {
     struct driver *driver;
     struct host_page *host;
+    size_t bytes;
     CUdeviceptr device;
     int registered;
 };
 
-/* Bytes of host memory that the page takes, once for all ranks. */
-size_t page_bytes(void);
+/* Bytes of host memory that the page of so many ranks takes, once for all of them. */
+size_t page_bytes(int ranks);
 
 /* Collective; on the current context. */
 enum smfar_status page_create(struct driver *driver, struct exchange *exchange,

@@ -17,6 +17,8 @@ enum {
     MOST_CHUNK = 64 << 20,
     LEAST_CHUNK = 64 << 10,
     MOST_ONESHOT = 256 << 10,
+    MOST_MAILBOX = 1 << 20,
+    LEAST_MAILBOX = 1 << 10,
     BLOCK_THREADS = 1024
 };
 
@@ -137,6 +139,10 @@ static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
     agreed->chunk_bytes = chunk / 16384 ? chunk / 16384 * 16384 : chunk / 1024 * 1024;
     agreed->oneshot_bytes = agreed->chunk_bytes / 4 / 128 * 128;
     if (agreed->oneshot_bytes > MOST_ONESHOT) agreed->oneshot_bytes = MOST_ONESHOT;
+    size_t mailbox = window / 16 / (size_t)comm->ranks / LEAST_MAILBOX * LEAST_MAILBOX;
+    agreed->mailbox_bytes = mailbox < LEAST_MAILBOX  ? LEAST_MAILBOX
+                            : mailbox > MOST_MAILBOX ? MOST_MAILBOX
+                                                     : mailbox;
     /* two blocks of 1024 threads fit an SM; half of that is left to others */
     agreed->resident_blocks = sm_count / most_ranks_per_device(comm);
     if (agreed->resident_blocks < 1) agreed->resident_blocks = 1;
@@ -248,7 +254,8 @@ static enum smfar_status build(struct smfar_comm *comm)
     /* from here on a kernel or a driver call may wait for a rank that has died */
     TRY(exchange_agree(comm->exchange, watchdog_start(comm), "starting the watchdog"));
     TRY(window_create(comm->driver, comm->exchange, comm->device, window_bytes,
-                      comm->agreed.chunk_bytes, comm->agreed.oneshot_bytes, &comm->window));
+                      comm->agreed.chunk_bytes + (size_t)comm->ranks * comm->agreed.mailbox_bytes,
+                      comm->agreed.oneshot_bytes, &comm->window));
     if (multicast) {
         status = window_add_multicast(comm->window, comm->exchange);
         if (exchange_broken(comm->exchange)) goto fail;

@@ -15,7 +15,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 def layer(name):
-    folder = name.partition("/")[0] if "/" in name else Path(name).stem
+    folder = name.partition("/")[0] if "/" in name else Path(name).stem.partition("_")[0]
     return "public" if name == "smfar.h" else folder
 
 

@@ -1,0 +1,19 @@
+/* What the files of the public interface share. */
+#ifndef SMFAR_API_H
+#define SMFAR_API_H
+
+#include "collectives/collectives.h"
+
+/* The communicator's lock and context around one call; api_enter has refused what cannot go on. */
+enum smfar_status api_enter(struct smfar_comm *comm);
+void api_leave(struct smfar_comm *comm);
+
+/* A call with nothing but these set. */
+struct call api_call(struct smfar_comm *comm, smfar_stream stream, enum collective collective,
+                     uint64_t count);
+
+/* Refuses what cannot be `count` elements of `dtype` in both places. */
+enum smfar_status api_check_buffers(const char *what, const void *send, const void *recv,
+                                    uint64_t count, int dtype);
+
+#endif

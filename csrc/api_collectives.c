@@ -1,0 +1,305 @@
+/* The public collectives: arguments are checked here and nowhere else, then the collective is
+ * called under the communicator's lock. */
+#include "api.h"
+
+struct call api_call(struct smfar_comm *comm, smfar_stream stream, enum collective collective,
+                     uint64_t count)
+{
+    return (struct call){.comm = comm,
+                         .stream = stream,
+                         .collective = collective,
+                         .dtype = -1,
+                         .op = -1,
+                         .root = -1,
+                         .count = count,
+                         .kernel = KERNELS};
+}
+
+enum smfar_status api_check_buffers(const char *what, const void *send, const void *recv,
+                                    uint64_t count, int dtype)
+{
+    size_t bytes = dtype_bytes(dtype);
+    if (!bytes) return FAIL(SMFAR_ERR_ARGUMENT, "%s: %d is no smfar_dtype", what, dtype);
+    if (count > UINT64_MAX / 32 / bytes)
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: %llu elements cannot be right", what,
+                    (unsigned long long)count);
+    if (count && (!send || !recv)) return FAIL(SMFAR_ERR_ARGUMENT, "%s: a buffer is NULL", what);
+    size_t aligned = bytes > 8 ? 8 : bytes;
+    if ((uintptr_t)send % aligned || (uintptr_t)recv % aligned)
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: a buffer of %s must be %zu-byte aligned", what,
+                    name_dtype(dtype), aligned);
+    return SMFAR_OK;
+}
+
+static enum smfar_status check_op(const char *what, enum smfar_op op)
+{
+    if ((int)op >= 0 && op < SMFAR_OPS) return SMFAR_OK;
+    return FAIL(SMFAR_ERR_ARGUMENT, "%s: %d is no smfar_op", what, (int)op);
+}
+
+static enum smfar_status check_root(const char *what, const struct smfar_comm *comm, int root)
+{
+    if (!comm || (root >= 0 && root < comm->ranks)) return SMFAR_OK;
+    return FAIL(SMFAR_ERR_ARGUMENT, "%s: root %d is not one of the %d ranks", what, root,
+                comm->ranks);
+}
+
+/* One buffer per rank. */
+static enum smfar_status check_parts(const char *what, const struct smfar_comm *comm,
+                                     const void *const *parts, uint64_t count, int dtype)
+{
+    enum smfar_status status = api_check_buffers(what, NULL, NULL, 0, dtype);
+    for (int r = 0; comm && r < comm->ranks && status == SMFAR_OK; r++)
+        status = api_check_buffers(what, parts[r], parts[r], count, dtype);
+    return status;
+}
+
+static const void *const *read_only(void *const *parts) { return (const void *const *)parts; }
+
+/* Locks the communicator for a call with a type, unless it is refused. */
+static enum smfar_status begin(struct smfar_comm *comm, smfar_stream stream,
+                               enum collective collective, uint64_t count, int dtype,
+                               struct call *call_out)
+{
+    enum smfar_status status = api_enter(comm);
+    if (status != SMFAR_OK) return status;
+    *call_out = api_call(comm, stream, collective, count);
+    call_out->dtype = dtype;
+    return SMFAR_OK;
+}
+
+static enum smfar_status all_reduce(const void *send, void *recv, size_t count,
+                                    enum smfar_dtype dtype, enum smfar_op op, double scale,
+                                    smfar_comm *comm, smfar_stream stream)
+{
+    struct call call;
+    enum smfar_status status = api_check_buffers("all_reduce", send, recv, count, (int)dtype);
+    if (status == SMFAR_OK) status = check_op("all_reduce", op);
+    if (status == SMFAR_OK)
+        status = begin(comm, stream, COLLECTIVE_ALL_REDUCE, count, (int)dtype, &call);
+    if (status != SMFAR_OK) return status;
+    call.op = (int)op;
+    call.scale = scale;
+    status = all_reduce_enqueue(&call, send, recv);
+    api_leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_all_reduce(const void *send, void *recv, size_t count,
+                                   enum smfar_dtype dtype, enum smfar_op op, smfar_comm *comm,
+                                   smfar_stream stream)
+{
+    if (op == SMFAR_PREMUL_SUM)
+        return FAIL(SMFAR_ERR_ARGUMENT,
+                    "all_reduce: premul_sum needs a scale: call smfar_all_reduce_scaled");
+    return all_reduce(send, recv, count, dtype, op, 0, comm, stream);
+}
+
+enum smfar_status smfar_all_reduce_scaled(const void *send, void *recv, size_t count,
+                                          enum smfar_dtype dtype, double scale, smfar_comm *comm,
+                                          smfar_stream stream)
+{
+    return all_reduce(send, recv, count, dtype, SMFAR_PREMUL_SUM, scale, comm, stream);
+}
+
+enum smfar_status smfar_broadcast(const void *send, void *recv, size_t count,
+                                  enum smfar_dtype dtype, int root, smfar_comm *comm,
+                                  smfar_stream stream)
+{
+    struct call call;
+    int is_root = comm && root == comm->rank;
+    enum smfar_status status =
+        api_check_buffers("broadcast", is_root ? send : recv, recv, count, (int)dtype);
+    if (status == SMFAR_OK) status = check_root("broadcast", comm, root);
+    if (status == SMFAR_OK)
+        status = begin(comm, stream, COLLECTIVE_BROADCAST, count, (int)dtype, &call);
+    if (status != SMFAR_OK) return status;
+    call.root = root;
+    status = broadcast_enqueue(&call, send, recv);
+    api_leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t count,
+                                   enum smfar_dtype dtype, smfar_comm *comm, smfar_stream stream)
+{
+    struct call call;
+    if (!recv) return FAIL(SMFAR_ERR_ARGUMENT, "all_gather: the array of outputs is NULL");
+    enum smfar_status status = api_check_buffers("all_gather", send, send, count, (int)dtype);
+    if (status == SMFAR_OK)
+        status = check_parts("all_gather", comm, read_only(recv), count, (int)dtype);
+    if (status == SMFAR_OK)
+        status = begin(comm, stream, COLLECTIVE_ALL_GATHER, count, (int)dtype, &call);
+    if (status != SMFAR_OK) return status;
+    status = all_gather_enqueue(&call, send, recv);
+    api_leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_barrier(smfar_comm *comm, smfar_stream stream)
+{
+    enum smfar_status status = api_enter(comm);
+    if (status != SMFAR_OK) return status;
+    struct call call = api_call(comm, stream, COLLECTIVE_BARRIER, 0);
+    status = barrier_enqueue(&call);
+    api_leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_all_gather_into(const void *send, void *recv, size_t count,
+                                        enum smfar_dtype dtype, smfar_comm *comm,
+                                        smfar_stream stream)
+{
+    void *parts[SMFAR_MAX_RANKS];
+    enum smfar_status status = api_check_buffers("all_gather_into", send, recv, count, (int)dtype);
+    for (size_t r = 0; r < SMFAR_MAX_RANKS; r++)
+        parts[r] = (char *)recv + r * count * dtype_bytes((int)dtype);
+    return status == SMFAR_OK ? smfar_all_gather(send, parts, count, dtype, comm, stream) : status;
+}
+
+enum smfar_status smfar_reduce(const void *send, void *recv, size_t count, enum smfar_dtype dtype,
+                               enum smfar_op op, double scale, int root, smfar_comm *comm,
+                               smfar_stream stream)
+{
+    struct call call;
+    int is_root = comm && root == comm->rank;
+    enum smfar_status status =
+        api_check_buffers("reduce", send, is_root ? recv : send, count, (int)dtype);
+    if (status == SMFAR_OK) status = check_op("reduce", op);
+    if (status == SMFAR_OK) status = check_root("reduce", comm, root);
+    if (status == SMFAR_OK)
+        status = begin(comm, stream, COLLECTIVE_REDUCE, count, (int)dtype, &call);
+    if (status != SMFAR_OK) return status;
+    call.op = (int)op;
+    call.scale = op == SMFAR_PREMUL_SUM ? scale : 0;
+    call.root = root;
+    status = reduce_enqueue(&call, send, recv);
+    api_leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_reduce_scatter(const void *const *send, void *recv, size_t count,
+                                       enum smfar_dtype dtype, enum smfar_op op, double scale,
+                                       smfar_comm *comm, smfar_stream stream)
+{
+    struct call call;
+    if (!send) return FAIL(SMFAR_ERR_ARGUMENT, "reduce_scatter: the array of inputs is NULL");
+    enum smfar_status status = check_parts("reduce_scatter", comm, send, count, (int)dtype);
+    if (status == SMFAR_OK)
+        status = api_check_buffers("reduce_scatter", recv, recv, count, (int)dtype);
+    if (status == SMFAR_OK) status = check_op("reduce_scatter", op);
+    if (status == SMFAR_OK)
+        status = begin(comm, stream, COLLECTIVE_REDUCE_SCATTER, count, (int)dtype, &call);
+    if (status != SMFAR_OK) return status;
+    call.op = (int)op;
+    call.scale = op == SMFAR_PREMUL_SUM ? scale : 0;
+    status = reduce_scatter_enqueue(&call, send, recv);
+    api_leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_reduce_scatter_from(const void *send, void *recv, size_t count,
+                                            enum smfar_dtype dtype, enum smfar_op op, double scale,
+                                            smfar_comm *comm, smfar_stream stream)
+{
+    const void *parts[SMFAR_MAX_RANKS];
+    enum smfar_status status =
+        api_check_buffers("reduce_scatter_from", send, recv, count, (int)dtype);
+    for (size_t r = 0; r < SMFAR_MAX_RANKS; r++)
+        parts[r] = (const char *)send + r * count * dtype_bytes((int)dtype);
+    if (status != SMFAR_OK) return status;
+    return smfar_reduce_scatter(parts, recv, count, dtype, op, scale, comm, stream);
+}
+
+enum smfar_status smfar_all_to_all(const void *const *send, void *const *recv, size_t count,
+                                   enum smfar_dtype dtype, smfar_comm *comm, smfar_stream stream)
+{
+    struct call call;
+    if (!send || !recv) return FAIL(SMFAR_ERR_ARGUMENT, "all_to_all: an array is NULL");
+    enum smfar_status status = check_parts("all_to_all", comm, send, count, (int)dtype);
+    if (status == SMFAR_OK)
+        status = check_parts("all_to_all", comm, read_only(recv), count, (int)dtype);
+    if (status == SMFAR_OK)
+        status = begin(comm, stream, COLLECTIVE_ALL_TO_ALL, count, (int)dtype, &call);
+    if (status != SMFAR_OK) return status;
+    status = all_to_all_enqueue(&call, send, recv);
+    api_leave(comm);
+    return status;
+}
+
+/* What this rank keeps of its own must agree with itself; the other pairs compare when they meet.
+ */
+static enum smfar_status check_counts(const struct smfar_comm *comm, const void *const *send,
+                                      const size_t *send_count, void *const *recv,
+                                      const size_t *recv_count, int dtype)
+{
+    enum smfar_status status = api_check_buffers("all_to_all_v", NULL, NULL, 0, dtype);
+    for (int r = 0; comm && r < comm->ranks && status == SMFAR_OK; r++) {
+        status = api_check_buffers("all_to_all_v", send[r], send[r], send_count[r], dtype);
+        if (status == SMFAR_OK)
+            status = api_check_buffers("all_to_all_v", recv[r], recv[r], recv_count[r], dtype);
+    }
+    if (status == SMFAR_OK && comm && send_count[comm->rank] != recv_count[comm->rank])
+        return FAIL(SMFAR_ERR_ARGUMENT,
+                    "all_to_all_v: rank %d sends itself %zu elements and receives %zu", comm->rank,
+                    send_count[comm->rank], recv_count[comm->rank]);
+    return status;
+}
+
+enum smfar_status smfar_all_to_all_v(const void *const *send, const size_t *send_count,
+                                     void *const *recv, const size_t *recv_count,
+                                     enum smfar_dtype dtype, smfar_comm *comm, smfar_stream stream)
+{
+    struct call call;
+    if (!send || !recv || !send_count || !recv_count)
+        return FAIL(SMFAR_ERR_ARGUMENT, "all_to_all_v: an array is NULL");
+    enum smfar_status status = check_counts(comm, send, send_count, recv, recv_count, (int)dtype);
+    if (status == SMFAR_OK)
+        status = begin(comm, stream, COLLECTIVE_ALL_TO_ALL_V, 0, (int)dtype, &call);
+    if (status != SMFAR_OK) return status;
+    status = all_to_all_v_enqueue(&call, send, send_count, recv, recv_count);
+    api_leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_gather(const void *send, void *const *recv, size_t count,
+                               enum smfar_dtype dtype, int root, smfar_comm *comm,
+                               smfar_stream stream)
+{
+    struct call call;
+    int is_root = comm && root == comm->rank;
+    if (is_root && !recv)
+        return FAIL(SMFAR_ERR_ARGUMENT, "gather: the root's array of outputs is NULL");
+    enum smfar_status status = api_check_buffers("gather", send, send, count, (int)dtype);
+    if (status == SMFAR_OK && is_root)
+        status = check_parts("gather", comm, read_only(recv), count, (int)dtype);
+    if (status == SMFAR_OK) status = check_root("gather", comm, root);
+    if (status == SMFAR_OK)
+        status = begin(comm, stream, COLLECTIVE_GATHER, count, (int)dtype, &call);
+    if (status != SMFAR_OK) return status;
+    call.root = root;
+    status = gather_enqueue(&call, send, recv);
+    api_leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_scatter(const void *const *send, void *recv, size_t count,
+                                enum smfar_dtype dtype, int root, smfar_comm *comm,
+                                smfar_stream stream)
+{
+    struct call call;
+    int is_root = comm && root == comm->rank;
+    if (is_root && !send)
+        return FAIL(SMFAR_ERR_ARGUMENT, "scatter: the root's array of inputs is NULL");
+    enum smfar_status status = api_check_buffers("scatter", recv, recv, count, (int)dtype);
+    if (status == SMFAR_OK && is_root)
+        status = check_parts("scatter", comm, send, count, (int)dtype);
+    if (status == SMFAR_OK) status = check_root("scatter", comm, root);
+    if (status == SMFAR_OK)
+        status = begin(comm, stream, COLLECTIVE_SCATTER, count, (int)dtype, &call);
+    if (status != SMFAR_OK) return status;
+    call.root = root;
+    status = scatter_enqueue(&call, send, recv);
+    api_leave(comm);
+    return status;
+}

@@ -1,0 +1,46 @@
+/* The public functions for messages: arguments are checked here and nowhere else. */
+#include "api.h"
+#include "comm/mail.h"
+
+static enum smfar_status post(struct smfar_comm *comm, struct mail_order *order,
+                              const struct smfar_ending *ending, smfar_request **request_out)
+{
+    const char *what = order->receives ? "recv" : "send";
+    int any = order->receives && order->peer == SMFAR_ANY_RANK;
+    if (comm && !any && (order->peer < 0 || order->peer >= comm->ranks))
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: rank %d is not one of the %d ranks", what, order->peer,
+                    comm->ranks);
+    if (order->bytes && !order->buffer)
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: the buffer is NULL", what);
+    if (ending) order->ending = *ending;
+    enum smfar_status status = api_enter(comm);
+    if (status != SMFAR_OK) return status;
+    status = mail_post(comm, order, request_out);
+    api_leave(comm);
+    return status;
+}
+
+enum smfar_status smfar_send(const void *send, size_t bytes, int peer, int tag, smfar_comm *comm,
+                             smfar_stream stream, const struct smfar_ending *ending,
+                             smfar_request **request_out)
+{
+    struct mail_order order = {.buffer = (void *)(uintptr_t)send,
+                               .bytes = bytes,
+                               .peer = peer,
+                               .key = mail_key(tag),
+                               .after = stream};
+    return post(comm, &order, ending, request_out);
+}
+
+enum smfar_status smfar_recv(void *recv, size_t bytes, int peer, int tag, smfar_comm *comm,
+                             smfar_stream stream, const struct smfar_ending *ending,
+                             smfar_request **request_out)
+{
+    struct mail_order order = {.buffer = recv,
+                               .bytes = bytes,
+                               .peer = peer,
+                               .receives = 1,
+                               .key = mail_key(tag),
+                               .after = stream};
+    return post(comm, &order, ending, request_out);
+}

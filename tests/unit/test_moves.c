@@ -1,0 +1,225 @@
+/* The collectives that give every rank something else, over smfar.h, ranks being threads on the
+ * software switch: reduce, reduce-scatter, all-to-all with equal and with unequal parts, gather,
+ * scatter; whole and in many steps, through the switch and over peers. */
+#include "ranks.h"
+#include "switch.h"
+
+enum { LARGEST = 30000, MOST_RANKS = 4, TIMEOUT_MS = 20000, POISON = -77777 };
+
+struct options {
+    int no_multicast;
+    size_t chunk_bytes;
+};
+
+static void must(enum smfar_status status)
+{
+    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
+}
+
+/* One rank's memory: what it gives to each rank, and gets of each. */
+struct seat {
+    smfar_comm *comm;
+    int rank, ranks;
+    int32_t *send[MOST_RANKS], *recv[MOST_RANKS];
+};
+
+static int32_t value_of(int from, int to, size_t i)
+{
+    return (int32_t)(1000 * from + 100 * to) + (int32_t)(i % 89);
+}
+
+static void fill(const struct seat *seat)
+{
+    for (int r = 0; r < seat->ranks; r++)
+        for (size_t i = 0; i < LARGEST; i++) {
+            seat->send[r][i] = value_of(seat->rank, r, i);
+            seat->recv[r][i] = POISON;
+        }
+}
+
+static void wait_last(const struct seat *seat)
+{
+    must(smfar_comm_wait(seat->comm, smfar_comm_sequence(seat->comm), -1));
+}
+
+/* recv[r] holds `count` numbers of rank `from` for rank `to`, or their sums, and nothing behind. */
+static void expect(const struct seat *seat, const char *what, int r, size_t count, int from, int to,
+                   int summed)
+{
+    int wrong = 0;
+    for (size_t i = 0; i < LARGEST; i++) {
+        int32_t want = i < count ? value_of(from, to, i) : POISON;
+        for (int other = 1; summed && i < count && other < seat->ranks; other++)
+            want += value_of(other, to, i);
+        wrong += seat->recv[r][i] != want;
+    }
+    EXPECT(wrong == 0, "%s of %zu: rank %d, part %d: %d wrong", what, count, seat->rank, r, wrong);
+}
+
+static void check_reduce(const struct seat *seat, size_t count)
+{
+    int root = (int)(count % (size_t)seat->ranks), is_root = seat->rank == root;
+    fill(seat);
+    must(smfar_reduce(seat->send[0], is_root ? seat->recv[0] : NULL, count, SMFAR_I32, SMFAR_SUM, 0,
+                      root, seat->comm, NULL));
+    wait_last(seat);
+    expect(seat, "reduce", 0, is_root ? count : 0, 0, 0, 1);
+    EXPECT_EQ(seat->send[0][1], value_of(seat->rank, 0, 1));
+}
+
+static void check_reduce_scatter(const struct seat *seat, size_t count)
+{
+    fill(seat);
+    must(smfar_reduce_scatter((const void *const *)seat->send, seat->recv[0], count, SMFAR_I32,
+                              SMFAR_SUM, 0, seat->comm, NULL));
+    wait_last(seat);
+    expect(seat, "reduce_scatter", 0, count, 0, seat->rank, 1);
+}
+
+/* In place, the parts behind each other. */
+static void check_flat(const struct seat *seat, size_t count)
+{
+    static int32_t flat[MOST_RANKS][MOST_RANKS * LARGEST];
+    int32_t *all = flat[seat->rank], *own = all + (size_t)seat->rank * count;
+    fill(seat);
+    for (int r = 0; r < seat->ranks; r++)
+        memcpy(all + (size_t)r * count, seat->send[r], count * sizeof *all);
+    must(smfar_reduce_scatter_from(all, own, count, SMFAR_I32, SMFAR_SUM, 0, seat->comm, NULL));
+    wait_last(seat);
+    memcpy(seat->recv[0], own, count * sizeof *all);
+    expect(seat, "reduce_scatter_from", 0, count, 0, seat->rank, 1);
+    must(smfar_all_gather_into(seat->send[1], all, count, SMFAR_I32, seat->comm, NULL));
+    wait_last(seat);
+    for (int r = 0; r < seat->ranks; r++)
+        memcpy(seat->recv[r], all + (size_t)r * count, count * sizeof *all);
+    for (int r = 0; r < seat->ranks; r++)
+        expect(seat, "all_gather_into", r, count, r, 1, 0);
+}
+
+static void check_all_to_all(const struct seat *seat, size_t count)
+{
+    fill(seat);
+    must(smfar_all_to_all((const void *const *)seat->send, (void *const *)seat->recv, count,
+                          SMFAR_I32, seat->comm, NULL));
+    wait_last(seat);
+    for (int r = 0; r < seat->ranks; r++)
+        expect(seat, "all_to_all", r, count, r, seat->rank, 0);
+}
+
+/* What a rank sends to another depends on both; some pairs exchange nothing. */
+static size_t part_of(size_t count, int from, int to)
+{
+    return (from + 2 * to) % 3 ? count / (size_t)(1 + from + to) : 0;
+}
+
+static void check_all_to_all_v(const struct seat *seat, size_t count)
+{
+    size_t gives[MOST_RANKS], gets[MOST_RANKS];
+    for (int r = 0; r < seat->ranks; r++) {
+        gives[r] = part_of(count, seat->rank, r);
+        gets[r] = part_of(count, r, seat->rank);
+    }
+    fill(seat);
+    must(smfar_all_to_all_v((const void *const *)seat->send, gives, (void *const *)seat->recv, gets,
+                            SMFAR_I32, seat->comm, NULL));
+    wait_last(seat);
+    for (int r = 0; r < seat->ranks; r++)
+        expect(seat, "all_to_all_v", r, gets[r], r, seat->rank, 0);
+}
+
+static void check_rooted(const struct seat *seat, size_t count)
+{
+    int root = (int)(count % (size_t)seat->ranks), is_root = seat->rank == root;
+    fill(seat);
+    must(smfar_gather(seat->send[2], is_root ? (void *const *)seat->recv : NULL, count, SMFAR_I32,
+                      root, seat->comm, NULL));
+    wait_last(seat);
+    for (int r = 0; r < seat->ranks; r++)
+        expect(seat, "gather", r, is_root ? count : 0, r, 2, 0);
+    fill(seat);
+    must(smfar_scatter(is_root ? (const void *const *)seat->send : NULL, seat->recv[0], count,
+                       SMFAR_I32, root, seat->comm, NULL));
+    wait_last(seat);
+    expect(seat, "scatter", 0, count, root, seat->rank, 0);
+}
+
+static void refuse(const struct seat *seat)
+{
+    size_t count[MOST_RANKS] = {1, 1, 1, 1}, other[MOST_RANKS] = {2, 2, 2, 2};
+    const void *const *send = (const void *const *)seat->send;
+    void *const *recv = (void *const *)seat->recv;
+    smfar_comm *comm = seat->comm;
+    EXPECT_EQ(smfar_reduce(send[0], recv[0], 1, SMFAR_I32, SMFAR_SUM, 0, seat->ranks, comm, NULL),
+              SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_reduce(send[0], recv[0], 1, SMFAR_I32, SMFAR_OPS, 0, 0, comm, NULL),
+              SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_scatter(send, recv[0], 1, SMFAR_I32, -1, comm, NULL), SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_gather(send[0], NULL, 1, SMFAR_I32, seat->rank, comm, NULL),
+              SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_all_to_all_v(send, count, recv, other, SMFAR_I32, comm, NULL),
+              SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_all_to_all(send, NULL, 1, SMFAR_I32, comm, NULL), SMFAR_ERR_ARGUMENT);
+    must(smfar_barrier(comm, NULL));
+    wait_last(seat);
+}
+
+static void check(struct ranks_thread *me)
+{
+    static int32_t memory[MOST_RANKS][2][MOST_RANKS][LARGEST];
+    static const size_t counts[] = {0, 1, 3, 1000, 4097, LARGEST};
+    const struct options *options = me->extra;
+    struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
+                                  .device = -1,
+                                  .timeout_ms = TIMEOUT_MS,
+                                  .window_bytes = 4 << 20,
+                                  .chunk_bytes = options->chunk_bytes,
+                                  .no_multicast = options->no_multicast};
+    struct seat seat = {.rank = me->rank, .ranks = me->ranks};
+    for (int r = 0; r < MOST_RANKS; r++) {
+        seat.send[r] = memory[me->rank][0][r];
+        seat.recv[r] = memory[me->rank][1][r];
+    }
+    must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &seat.comm));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        check_reduce(&seat, counts[i]);
+        check_reduce_scatter(&seat, counts[i]);
+        check_flat(&seat, counts[i]);
+        check_all_to_all(&seat, counts[i]);
+        check_all_to_all_v(&seat, counts[i]);
+        check_rooted(&seat, counts[i]);
+    }
+    refuse(&seat);
+    smfar_comm_destroy(seat.comm);
+}
+
+/* Ranks whose counts do not fit all hear of it. */
+static void disagree(struct ranks_thread *me)
+{
+    struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
+                                  .device = -1,
+                                  .timeout_ms = TIMEOUT_MS,
+                                  .window_bytes = 1 << 20};
+    static int32_t memory[3][2][8];
+    smfar_comm *comm;
+    size_t gives[3] = {1, 1, 1}, gets[3] = {1, 1, 1};
+    const void *send[3] = {memory[me->rank][0], memory[me->rank][0], memory[me->rank][0]};
+    void *recv[3] = {memory[me->rank][1], memory[me->rank][1], memory[me->rank][1]};
+    must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &comm));
+    if (me->rank == 1) gives[2] = 2;
+    must(smfar_all_to_all_v(send, gives, recv, gets, SMFAR_I32, comm, NULL));
+    EXPECT_EQ(smfar_comm_wait(comm, smfar_comm_sequence(comm), -1), SMFAR_ERR_MISMATCH);
+    EXPECT_HAS(smfar_last_error(),
+               "rank 1 sends 8 bytes inside an all_to_all, and rank 2 receives 4");
+    smfar_comm_destroy(comm);
+}
+
+int main(void)
+{
+    static const struct options options[] = {{0, 0}, {0, 16 << 10}, {1, 0}, {1, 16 << 10}};
+    for (int i = 0; i < 4; i++)
+        ranks_run(1 + (i + 2) % 4, check, (void *)(uintptr_t)&options[i]);
+    ranks_run(MOST_RANKS, check, (void *)(uintptr_t)&options[1]);
+    ranks_run(3, disagree, NULL);
+    switch_expect_no_leaks();
+    return unit_end();
+}
