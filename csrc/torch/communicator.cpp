@@ -39,7 +39,8 @@ class WithoutGil {
 
 void check(smfar_status status, const std::string& doing) {
   if (status == SMFAR_OK) return;
-  const std::string text = "smfar: " + doing + ": " + smfar_last_error();
+  const char* const late = status == SMFAR_ERR_TIMEOUT ? "the timeout has passed: " : "";
+  const std::string text = c10::str("smfar: ", doing, ": ", late, smfar_last_error());
   switch (status) {
   case SMFAR_ERR_ARGUMENT:
     TORCH_CHECK_VALUE(false, text);
@@ -58,6 +59,7 @@ struct Communicator::Watcher {
   std::condition_variable changed;
   std::deque<std::shared_ptr<Watched>> queue;
   bool draining = false; // end when the queue is empty
+  bool closed = false;   // it was: nothing is taken any more
   bool ended = false;
   std::atomic<bool> stop{false}; // give up on what is in the queue
 
@@ -74,6 +76,14 @@ struct Communicator::Watcher {
     }
   }
 
+  bool push(const std::shared_ptr<Watched>& watched) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (closed) return false;
+    queue.push_back(watched);
+    changed.notify_all();
+    return true;
+  }
+
   void run() {
     std::unique_lock<std::mutex> lock(mutex);
     while (true) {
@@ -88,6 +98,7 @@ struct Communicator::Watcher {
       giveBack(milliseconds(0));
       lock.lock();
     }
+    closed = true;
     lock.unlock();
     giveBack(kLinger);
     if (!failed.empty()) new auto(std::move(failed));
@@ -159,15 +170,24 @@ smfar_status Communicator::waitUnless(uint64_t sequence, const std::atomic<bool>
   }
 }
 
-void Communicator::watch(std::shared_ptr<Watched> watched) {
-  const std::lock_guard<std::mutex> lock(watcher_mutex_);
+std::shared_ptr<Communicator::Watcher> Communicator::watcher() {
   if (!watcher_) {
     watcher_ = std::make_shared<Watcher>();
     thread_ = std::thread([watcher = watcher_] { watcher->run(); });
   }
-  const std::lock_guard<std::mutex> queue_lock(watcher_->mutex);
-  watcher_->queue.push_back(std::move(watched));
-  watcher_->changed.notify_all();
+  return watcher_;
+}
+
+void Communicator::watch(const std::shared_ptr<Watched>& watched) {
+  const std::lock_guard<std::mutex> lock(watcher_mutex_);
+  watcher()->push(watched);
+}
+
+Completer Communicator::completer() {
+  const std::lock_guard<std::mutex> lock(watcher_mutex_);
+  return [watcher = watcher()](const std::shared_ptr<Watched>& ended) {
+    if (!watcher->push(ended)) ended->complete(watcher->stop);
+  };
 }
 
 void Communicator::drain() {

@@ -39,6 +39,9 @@ class Watched {
   virtual bool released() const = 0;
 };
 
+// Has something that has ended completed, on the watching thread while there is one.
+using Completer = std::function<void(const std::shared_ptr<Watched>& ended)>;
+
 class Communicator {
  public:
   // Collective; blocks until every rank has come. `store` is used during this call only.
@@ -67,7 +70,10 @@ class Communicator {
   bool released(uint64_t sequence) const { return smfar_comm_released(comm_, sequence); }
 
   // Has `watched` completed by a thread of this communicator, after those handed in before.
-  void watch(std::shared_ptr<Watched> watched);
+  void watch(const std::shared_ptr<Watched>& watched);
+
+  // For what ends at a time of its own, and may outlive the communicator.
+  Completer completer();
 
   // Waits until all that is watched has completed, at most the timeout; then the thread ends.
   void drain();
@@ -87,6 +93,7 @@ class Communicator {
   struct Watcher;
   Communicator(smfar_comm* comm, milliseconds timeout);
   void end(Watcher& watcher, std::thread& thread) const;
+  std::shared_ptr<Watcher> watcher(); // under watcher_mutex_
 
   smfar_comm* const comm_;
   const pid_t process_;

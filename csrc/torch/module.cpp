@@ -131,6 +131,8 @@ void bindOptions(py::module& module) {
 void bindGroup(py::module& module) {
   py::class_<Group, c10d::Backend, GroupPtr>(module, "ProcessGroupSmfar")
       .def_property_readonly("options", &Group::getBackendOptions)
+      // what ranks outside a split group call: it needs nothing of them
+      .def("perform_nocolor_split", [](Group&, const at::Device&) {})
       .def("_empty", &empty, GilReleased())
       .def("_explain", &explain, GilReleased())
       .def("_describe", &describe, GilReleased())

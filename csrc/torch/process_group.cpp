@@ -1,10 +1,13 @@
 // See process_group.h.
 #include "process_group.h"
 
+#include <algorithm>
+
 #include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "message.h"
 #include "stream.h"
 
 namespace smfar {
@@ -26,8 +29,6 @@ void warnAboutCpuTensors() {
       "smfar: a CPU tensor goes through the software switch, although this machine has a GPU; "
       "init_process_group(\"cpu:gloo,cuda:smfar\") is recommended for mixed use");
 }
-
-bool isSame(const at::Tensor& tensor, c10::Device device) { return tensor.device() == device; }
 
 } // namespace
 
@@ -109,6 +110,7 @@ ProcessGroupSmfar::WorkPtr ProcessGroupSmfar::launch(WorkSmfar::Plan plan, const
                           dtype, std::vector<int64_t>(), std::vector<int64_t>(), 0, 1, size_);
   auto work = c10::make_intrusive<WorkSmfar>(communicator(plan.device), rank_, plan);
   start(work, plan, enqueue);
+  coalesce(work);
   return work;
 }
 
@@ -142,130 +144,7 @@ void ProcessGroupSmfar::start(const c10::intrusive_ptr<WorkSmfar>& work,
   }
 }
 
-// ---- collectives ----
-
-ProcessGroupSmfar::WorkPtr ProcessGroupSmfar::reduceAll(const Tensors& tensors,
-                                                        const c10d::AllreduceOptions& options,
-                                                        c10d::OpType type) {
-  const smfar_op op = reduceOp(options.reduceOp);
-  const double scale = scaleOf(options.reduceOp);
-  std::vector<Flat> flats;
-  for (const at::Tensor& tensor : tensors)
-    flats.push_back(flatNumbers(tensor));
-  WorkSmfar::Plan plan{type,           "all_reduce", "smfar:all_reduce",
-                       tensors,        tensors,      tensors.front().device(),
-                       options.asyncOp};
-  return launch(std::move(plan), [&](smfar_comm* comm, smfar_stream stream) {
-    for (const Flat& flat : flats) {
-      void* const data = flat.pointer;
-      check(op == SMFAR_PREMUL_SUM
-                ? smfar_all_reduce_scaled(data, data, flat.count, flat.dtype, scale, comm, stream)
-                : smfar_all_reduce(data, data, flat.count, flat.dtype, op, comm, stream),
-            "all_reduce");
-    }
-  });
-}
-
-ProcessGroupSmfar::WorkPtr ProcessGroupSmfar::allreduce(Tensors& tensors,
-                                                        const c10d::AllreduceOptions& options) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, "smfar: all_reduce takes one tensor, not ", tensors.size(),
-                    "; call it once per tensor, or all_reduce_coalesced");
-  checkTensor(tensors.front(), "all_reduce");
-  return reduceAll(tensors, options, c10d::OpType::ALLREDUCE);
-}
-
-ProcessGroupSmfar::WorkPtr
-ProcessGroupSmfar::allreduce_coalesced(Tensors& tensors,
-                                       const c10d::AllreduceCoalescedOptions& options) {
-  TORCH_CHECK_VALUE(!tensors.empty(), "smfar: all_reduce_coalesced: got no tensors");
-  for (const at::Tensor& tensor : tensors) {
-    checkTensor(tensor, "all_reduce_coalesced");
-    TORCH_CHECK_VALUE(isSame(tensor, tensors.front().device()),
-                      "smfar: all_reduce_coalesced: got tensors on several devices");
-  }
-  return reduceAll(tensors, options, c10d::OpType::ALLREDUCE_COALESCED);
-}
-
-ProcessGroupSmfar::WorkPtr ProcessGroupSmfar::broadcast(Tensors& tensors,
-                                                        const c10d::BroadcastOptions& options) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, "smfar: broadcast takes one tensor, not ", tensors.size());
-  TORCH_CHECK_VALUE(options.rootRank >= 0 && options.rootRank < size_,
-                    "smfar: broadcast: root rank ", options.rootRank, " is not in 0..", size_ - 1);
-  checkTensor(tensors.front(), "broadcast");
-  const Flat flat = flatBytes(tensors.front());
-  const int root = static_cast<int>(options.rootRank);
-  WorkSmfar::Plan plan{
-      c10d::OpType::BROADCAST,  "broadcast",    "smfar:broadcast", tensors, tensors,
-      tensors.front().device(), options.asyncOp};
-  return launch(std::move(plan), [&](smfar_comm* comm, smfar_stream stream) {
-    check(smfar_broadcast(flat.pointer, flat.pointer, flat.count, flat.dtype, root, comm, stream),
-          "broadcast");
-  });
-}
-
-ProcessGroupSmfar::WorkPtr ProcessGroupSmfar::allgather(std::vector<Tensors>& outputs,
-                                                        Tensors& inputs,
-                                                        const c10d::AllgatherOptions& options) {
-  TORCH_CHECK_VALUE(inputs.size() == 1 && outputs.size() == 1,
-                    "smfar: all_gather takes one input and one list of outputs");
-  const Tensors& parts = outputs.front();
-  TORCH_CHECK_VALUE(parts.size() == static_cast<size_t>(size_), "smfar: all_gather: got ",
-                    parts.size(), " output tensors for ", size_, " ranks");
-  Tensors all = parts;
-  all.push_back(inputs.front());
-  checkAlike(all, "all_gather");
-  const Flat send = flatBytes(inputs.front());
-  std::vector<void*> receive;
-  for (const at::Tensor& part : parts)
-    receive.push_back(flatBytes(part).pointer);
-  WorkSmfar::Plan plan{c10d::OpType::ALLGATHER, "all_gather",   "smfar:all_gather", inputs, parts,
-                       inputs.front().device(), options.asyncOp};
-  return launch(std::move(plan), [&](smfar_comm* comm, smfar_stream stream) {
-    check(smfar_all_gather(send.pointer, receive.data(), send.count, send.dtype, comm, stream),
-          "all_gather");
-  });
-}
-
-ProcessGroupSmfar::WorkPtr
-ProcessGroupSmfar::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                   const c10d::AllgatherOptions& options) {
-  Tensors outputs{output}, inputs{input};
-  return allgather_into_tensor_coalesced(outputs, inputs, options);
-}
-
-ProcessGroupSmfar::WorkPtr
-ProcessGroupSmfar::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                   const c10d::AllgatherOptions& options) {
-  TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == inputs.size(),
-                    "smfar: all_gather_into_tensor: got ", inputs.size(), " inputs and ",
-                    outputs.size(), " outputs");
-  std::vector<std::vector<void*>> receive(inputs.size());
-  for (size_t i = 0; i < inputs.size(); i++) {
-    checkTensor(inputs[i], "all_gather_into_tensor");
-    checkTensor(outputs[i], "all_gather_into_tensor");
-    TORCH_CHECK_VALUE(outputs[i].numel() == inputs[i].numel() * size_ &&
-                          outputs[i].scalar_type() == inputs[i].scalar_type() &&
-                          isSame(inputs[i], inputs.front().device()) &&
-                          isSame(outputs[i], inputs.front().device()),
-                      "smfar: all_gather_into_tensor: the output must have ", size_, " times the ",
-                      inputs[i].numel(), " elements of the input, its dtype ",
-                      inputs[i].scalar_type(), " and its device; got ", outputs[i].numel(), ", ",
-                      outputs[i].scalar_type(), ", ", outputs[i].device());
-    auto* first = static_cast<char*>(flatBytes(outputs[i]).pointer);
-    for (int r = 0; r < size_; r++)
-      receive[i].push_back(first + r * inputs[i].nbytes());
-  }
-  WorkSmfar::Plan plan{
-      c10d::OpType::_ALLGATHER_BASE, "all_gather",   "smfar:all_gather", inputs, outputs,
-      inputs.front().device(),       options.asyncOp};
-  return launch(std::move(plan), [&](smfar_comm* comm, smfar_stream stream) {
-    for (size_t i = 0; i < inputs.size(); i++) {
-      const Flat send = flatBytes(inputs[i]);
-      check(smfar_all_gather(send.pointer, receive[i].data(), send.count, send.dtype, comm, stream),
-            "all_gather");
-    }
-  });
-}
+// ---- barrier ----
 
 // The device asked for, else the one bound at init, else the only one in use, else the CPU.
 c10::Device ProcessGroupSmfar::barrierDevice(const c10d::BarrierOptions& options) {
@@ -292,11 +171,23 @@ ProcessGroupSmfar::WorkPtr ProcessGroupSmfar::barrier(const c10d::BarrierOptions
   });
 }
 
+// ---- coalescing ----
+
+void ProcessGroupSmfar::coalesce(const WorkPtr& work) {
+  const std::lock_guard<std::mutex> lock(coalescing_mutex_);
+  if (coalescing_) coalescing_->push_back(work);
+}
+
+void ProcessGroupSmfar::startCoalescing() {
+  const std::lock_guard<std::mutex> lock(coalescing_mutex_);
+  coalescing_.emplace();
+}
+
 ProcessGroupSmfar::WorkPtr ProcessGroupSmfar::endCoalescing() {
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  future->markCompleted(c10::IValue(Tensors()));
-  return c10d::Work::create_from_future(future);
+  const std::lock_guard<std::mutex> lock(coalescing_mutex_);
+  auto works = std::move(coalescing_).value_or(std::vector<WorkPtr>());
+  coalescing_.reset();
+  return workOfAll(std::move(works));
 }
 
 // ---- memory ----
@@ -316,6 +207,21 @@ bool ProcessGroupSmfar::supportsTensorAlloc(c10::DeviceIndex) { return true; }
 // ---- life ----
 
 uint64_t ProcessGroupSmfar::getSequenceNumberForGroup() { return collectives_; }
+
+c10::intrusive_ptr<c10d::Backend>
+ProcessGroupSmfar::split(const c10::intrusive_ptr<c10d::Store>& store,
+                         const std::vector<int>& ranks,
+                         const c10::intrusive_ptr<Options>& options) {
+  const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
+  if (mine == ranks.end()) return nullptr;
+  const auto given = c10::dynamic_intrusive_pointer_cast<OptionsSmfar>(options);
+  TORCH_CHECK_TYPE(!options || given, "smfar: split takes smfar.Options");
+  auto chosen = c10::make_intrusive<OptionsSmfar>(given ? *given : *options_);
+  auto group = c10::make_intrusive<ProcessGroupSmfar>(store, static_cast<int>(mine - ranks.begin()),
+                                                      static_cast<int>(ranks.size()), chosen);
+  if (bound_device_id_) group->setBoundDeviceId(*bound_device_id_);
+  return group;
+}
 
 void ProcessGroupSmfar::eagerConnectSingleDevice(at::Device device) { communicator(device); }
 

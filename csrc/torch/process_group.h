@@ -7,6 +7,7 @@
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/version.h>
 
 #include "tensors.h"
 #include "work.h"
@@ -53,31 +54,45 @@ class ProcessGroupSmfar : public c10d::Backend {
                                           const c10d::AllgatherOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
-  WorkPtr allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) override;
-  WorkPtr reduce(Tensors&, const c10d::ReduceOptions&) override;
-  WorkPtr allgather_coalesced(std::vector<Tensors>&, Tensors&,
-                              const c10d::AllgatherOptions&) override;
-  WorkPtr gather(std::vector<Tensors>&, Tensors&, const c10d::GatherOptions&) override;
-  WorkPtr scatter(Tensors&, std::vector<Tensors>&, const c10d::ScatterOptions&) override;
-  WorkPtr reduce_scatter(Tensors&, std::vector<Tensors>&,
-                         const c10d::ReduceScatterOptions&) override;
-  WorkPtr _reduce_scatter_base(at::Tensor&, at::Tensor&,
-                               const c10d::ReduceScatterOptions&) override;
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors&, Tensors&,
-                                          const c10d::ReduceScatterOptions&) override;
-  WorkPtr alltoall_base(at::Tensor&, at::Tensor&, std::vector<int64_t>&, std::vector<int64_t>&,
-                        const c10d::AllToAllOptions&) override;
-  WorkPtr alltoall(Tensors&, Tensors&, const c10d::AllToAllOptions&) override;
-  WorkPtr send(Tensors&, int, int) override;
-  WorkPtr recv(Tensors&, int, int) override;
-  WorkPtr recvAnysource(Tensors&, int) override;
-  void monitoredBarrier(const c10d::BarrierOptions&, bool) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_rows,
+                        std::vector<int64_t>& input_rows,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recv(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+  // Refused, with a sentence.
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) override;
 
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 15
   bool supportsCoalescing() const override { return true; }
+  bool supportsSplitting() const override { return true; }
 #endif
-  void startCoalescing() override {}
-  WorkPtr endCoalescing() override; // a finished work: each collective was enqueued at its call
+  // Everything is enqueued at its call; what comes between is waited for together.
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  // A group of some of these ranks; null on a rank that is not one of them. Not collective: ranks
+  // meet at the new group's first collective.
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Options>& options) override;
 
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override;
@@ -104,9 +119,26 @@ class ProcessGroupSmfar : public c10d::Backend {
              const Enqueue& enqueue);
   WorkPtr reduceAll(const Tensors& tensors, const c10d::AllreduceOptions& options,
                     c10d::OpType type);
+  WorkPtr reduceScatter(const Tensors& outputs, const Tensors& inputs,
+                        const c10d::ReduceScatterOptions& options, c10d::OpType type);
+  // outputs[i] holds what every rank has as inputs[i].
+  WorkPtr gatherAll(const std::vector<Tensors>& outputs, const Tensors& inputs,
+                    const c10d::AllgatherOptions& options, c10d::OpType type);
+
+  // An all-to-all whose parts have sizes of their own, counted in `dtype`.
+  struct Unequal {
+    std::vector<void*> send, receive;
+    std::vector<size_t> send_counts, receive_counts;
+    smfar_dtype dtype = SMFAR_U8;
+  };
+  WorkPtr exchangeUnequal(WorkSmfar::Plan plan, const Unequal& parts);
+
+  WorkPtr message(Tensors& tensors, int peer, int tag, c10d::OpType type);
+  // Between startCoalescing and endCoalescing: remembered, for the one work that stands for all.
+  void coalesce(const WorkPtr& work);
+  void checkRoot(int64_t root, const char* collective) const;
   c10::Device barrierDevice(const c10d::BarrierOptions& options);
   std::vector<std::shared_ptr<Communicator>> communicators();
-  [[noreturn]] void refuse(const char* collective) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<OptionsSmfar> options_;
@@ -115,6 +147,8 @@ class ProcessGroupSmfar : public c10d::Backend {
   std::shared_ptr<Communicator> cpu_, cuda_;
   bool ended_ = false;
   std::atomic<uint64_t> collectives_{0};
+  std::mutex coalescing_mutex_; // guards the next
+  std::optional<std::vector<WorkPtr>> coalescing_;
 };
 
 } // namespace smfar

@@ -56,9 +56,6 @@ void checkTensor(const at::Tensor& tensor, const char* collective) {
   TORCH_CHECK_VALUE(!tensor.is_conj() && !tensor.is_neg(), "smfar: ", collective,
                     ": got a lazily conjugated or negated tensor; use .resolve_conj() or "
                     ".resolve_neg()");
-  TORCH_CHECK_VALUE(tensor.is_contiguous(), "smfar: ", collective, ": got strides ",
-                    tensor.strides(), " for sizes ", tensor.sizes(),
-                    "; only contiguous tensors are handled: use .contiguous() and copy back");
 }
 
 void checkAlike(const std::vector<at::Tensor>& tensors, const char* collective) {

@@ -19,7 +19,7 @@ struct Flat {
   smfar_dtype dtype;
 };
 
-// Throws unless `tensor` is dense, contiguous, of a plain dtype, on cpu or cuda.
+// Throws unless `tensor` is a dense one of a plain dtype, on cpu or cuda; it may have any strides.
 void checkTensor(const at::Tensor& tensor, const char* collective);
 
 // Throws unless all tensors pass checkTensor and share dtype, device and number of elements.

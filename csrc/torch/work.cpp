@@ -41,9 +41,21 @@ WorkSmfar::WorkSmfar(std::shared_ptr<Communicator> communicator, int rank, Plan 
     : Work(rank, plan.type, plan.title, profiled(plan.inputs)),
       communicator_(std::move(communicator)), plan_(std::move(plan)) {}
 
+void WorkSmfar::copyBack() {
+  std::call_once(copied_, [this] {
+    const at::NoGradGuard no_grad;
+    for (const CopyBack& copy : plan_.copies)
+      at::Tensor(copy.to).copy_(copy.from);
+  });
+}
+
 void WorkSmfar::enqueued(uint64_t sequence, std::optional<c10::Stream> stream) {
   sequence_ = sequence;
   stream_ = stream;
+  if (stream_ && !plan_.copies.empty()) { // in stream order
+    const c10::MultiStreamGuard guard(*stream_);
+    copyBack();
+  }
   if (!stream_) {
     if (plan_.async) future_ = newFuture();
     return;
@@ -71,6 +83,7 @@ void WorkSmfar::ended(smfar_status status) {
   std::exception_ptr failure;
   try {
     check(status, plan_.name);
+    copyBack();
   } catch (...) {
     failure = std::current_exception();
   }
@@ -94,6 +107,7 @@ void WorkSmfar::finishOnce(const std::exception_ptr& failure) {
 void WorkSmfar::waitOnHost(std::optional<milliseconds> limit) {
   communicator_->checkProcess();
   communicator_->wait(sequence_, limit, plan_.name);
+  copyBack();
   finishOnce(nullptr);
 }
 
@@ -125,7 +139,11 @@ void WorkSmfar::abort() {
   smfar_comm_abort(communicator_->raw(), "a work of this group was aborted");
 }
 
-bool WorkSmfar::isCompleted() { return communicator_->query(sequence_) != SMFAR_PENDING; }
+bool WorkSmfar::isCompleted() {
+  const smfar_status status = communicator_->query(sequence_);
+  if (status == SMFAR_OK) copyBack();
+  return status != SMFAR_PENDING;
+}
 
 bool WorkSmfar::isSuccess() const { return communicator_->query(sequence_) == SMFAR_OK; }
 

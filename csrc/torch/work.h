@@ -9,6 +9,7 @@
 #include <c10/core/Event.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "buffers.h"
 #include "communicator.h"
 
 namespace smfar {
@@ -23,7 +24,9 @@ class WorkSmfar : public c10d::Work {
     std::vector<at::Tensor> outputs;
     c10::Device device;
     bool async;
-    bool blocks_host = false; // wait() blocks the host whatever the device
+    bool blocks_host = false;            // wait() blocks the host whatever the device
+    std::vector<CopyBack> copies{};      // made when the collective has ended
+    std::vector<at::Tensor> stand_ins{}; // kept as long as the tensors
   };
 
   // Before the collective is enqueued, so that the profiler's range begins here.
@@ -53,12 +56,14 @@ class WorkSmfar : public c10d::Work {
 
  private:
   void finishOnce(const std::exception_ptr& failure);
+  void copyBack(); // once, whoever is first to see the end
   void waitOnStream();
   c10::intrusive_ptr<c10::ivalue::Future> newFuture() const;
   c10::IValue futureValue() const;
 
   const std::shared_ptr<Communicator> communicator_;
   const Plan plan_;
+  std::once_flag copied_;
   uint64_t sequence_ = 0;
   std::optional<c10::Stream> stream_; // CUDA only
   std::optional<c10::Event> done_;    // CUDA and async only
