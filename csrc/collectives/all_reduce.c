@@ -1,5 +1,5 @@
-/* All-reduce and reduce: one launch of a one-shot kernel, or a sequence of chunks, each one launch of
- * a two-shot.
+/* All-reduce and reduce: one launch of a one-shot kernel, or a sequence of chunks, each one launch
+ * of a two-shot.
  *
  * Where the result lies is a local matter. A one-shot reads and writes tensors where they are. For
  * a two-shot: in the window, the kernel works on it in place; elsewhere each chunk goes through the
