@@ -16,6 +16,7 @@ torch, at the first use; nothing touches a GPU before the first collective on on
 import torch as _torch  # noqa: F401
 
 from smfar import backend as _backend
+from smfar import ops
 from smfar.report import Path, SoftKernel, describe, explain, report, soft_call_count, soft_stats
 from smfar.window import empty
 
@@ -26,6 +27,7 @@ __all__ = [
     "describe",
     "empty",
     "explain",
+    "ops",
     "report",
     "soft_call_count",
     "soft_stats",

@@ -33,6 +33,9 @@ class ProcessGroupSmfar : public c10d::Backend {
                     c10::intrusive_ptr<OptionsSmfar> options);
   ~ProcessGroupSmfar() override;
 
+  // In place, in order on the tensor's current stream; a CPU tensor is waited for.
+  void reduceInOrder(const at::Tensor& tensor, smfar_op op);
+
   // Collective at the first call per kind of device: makes the communicator.
   std::shared_ptr<Communicator> communicator(c10::Device device);
 

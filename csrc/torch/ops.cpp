@@ -1,0 +1,69 @@
+// torch.ops.smfar: the direct way to a collective. No Work, no dispatch through c10d, nothing kept:
+// the operator runs in stream order on the current stream, as a kernel of PyTorch's own would. See
+// smfar/ops.py.
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/library.h>
+
+#include "process_group.h"
+#include "stream.h"
+
+namespace smfar {
+
+namespace {
+
+smfar_op opNamed(const std::string& name) {
+  if (name == "sum") return SMFAR_SUM;
+  if (name == "avg") return SMFAR_AVG;
+  if (name == "product") return SMFAR_PRODUCT;
+  if (name == "min") return SMFAR_MIN;
+  if (name == "max") return SMFAR_MAX;
+  if (name == "band") return SMFAR_BAND;
+  if (name == "bor") return SMFAR_BOR;
+  if (name == "bxor") return SMFAR_BXOR;
+  TORCH_CHECK_VALUE(false, "smfar: all_reduce_: \"", name,
+                    "\" is none of sum, avg, product, min, max, band, bor, bxor");
+}
+
+c10::intrusive_ptr<ProcessGroupSmfar> groupNamed(const std::string& name, c10::Device device) {
+  const auto backend = c10d::resolve_process_group(name)->getBackend(device.type());
+  auto group = c10::dynamic_intrusive_pointer_cast<ProcessGroupSmfar>(backend);
+  TORCH_CHECK_VALUE(group, "smfar: group \"", name, "\" serves ", device.type(), " tensors with ",
+                    backend->getBackendName(), ", not with smfar");
+  return group;
+}
+
+at::Tensor& allReduce(at::Tensor& tensor, const std::string& op, const std::string& group) {
+  groupNamed(group, tensor.device())->reduceInOrder(tensor, opNamed(op));
+  return tensor;
+}
+
+at::Tensor& allReduceMeta(at::Tensor& tensor, const std::string& op, const std::string&) {
+  opNamed(op);
+  return tensor;
+}
+
+} // namespace
+
+void ProcessGroupSmfar::reduceInOrder(const at::Tensor& tensor, smfar_op op) {
+  checkTensor(tensor, "all_reduce_");
+  TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), "smfar: all_reduce_ needs a tensor ",
+                    "without gaps; call torch.distributed.all_reduce, which copies");
+  const Flat flat = flatNumbers(tensor);
+  const auto made = communicator(tensor.device());
+  const smfar_stream stream = tensor.is_cuda() ? currentHandle(tensor.device()) : nullptr;
+  const uint64_t sequence = made->enqueue([&](smfar_comm* comm) {
+    check(smfar_all_reduce(flat.pointer, flat.pointer, flat.count, flat.dtype, op, comm, stream),
+          "all_reduce_");
+  });
+  if (!tensor.is_cuda()) made->wait(sequence, std::nullopt, "all_reduce_");
+}
+
+} // namespace smfar
+
+TORCH_LIBRARY(smfar, library) {
+  library.def("all_reduce_(Tensor(a!) tensor, str op, str group_name) -> Tensor(a!)");
+}
+TORCH_LIBRARY_IMPL(smfar, CPU, library) { library.impl("all_reduce_", &smfar::allReduce); }
+TORCH_LIBRARY_IMPL(smfar, CUDA, library) { library.impl("all_reduce_", &smfar::allReduce); }
+TORCH_LIBRARY_IMPL(smfar, Meta, library) { library.impl("all_reduce_", &smfar::allReduceMeta); }

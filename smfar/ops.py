@@ -1,0 +1,33 @@
+"""Operators that run in stream order, as PyTorch's own do: for callers that need no Work."""
+
+import torch
+import torch.distributed as dist
+
+from smfar import backend
+
+
+def all_reduce_(tensor, op="sum", group=None):
+    """Reduces `tensor` over the ranks of `group`, in place, and returns it.
+
+    Collective. A CUDA tensor is reduced on the current stream, and the call returns at once; for a
+    CPU tensor it blocks until the result is there. It is what torch.distributed.all_reduce does,
+    for less than half of the host's time: nothing is kept, so the tensor's memory must stay the
+    current stream's until it has been passed (PyTorch's allocator sees to that unless the tensor
+    is used on several streams). A rank that does not come shows as an error of the group's next
+    call. torch.ops.smfar.all_reduce_(tensor, op, group_name) is the operator itself.
+
+    Args:
+        tensor: of any shape, without gaps in its memory.
+        op: "sum", "avg", "product", "min", "max", "band", "bor" or "bxor".
+        group: default the default group; its backend for the tensor's device must be smfar.
+
+    Raises:
+        ValueError: an unknown op, gaps, or a group that smfar does not serve.
+        NotImplementedError: the tensor's dtype has no such op (docs/types.md).
+        torch.distributed.DistBackendError: the group has failed.
+    """
+    backend.shim()  # registers the operator
+    group = group or dist.group.WORLD
+    if group is None:
+        raise ValueError("smfar.ops.all_reduce_: there is no group; call init_process_group first")
+    return torch.ops.smfar.all_reduce_(tensor, op, group.group_name)
