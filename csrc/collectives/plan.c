@@ -33,6 +33,7 @@ static void shape(const struct plan_query *query, int multicast, int oneshot, st
     int divided = !oneshot && query->collective != COLLECTIVE_REDUCE_SCATTER;
     if (divided) bytes /= (uint64_t)query->ranks;
     uint64_t each = multicast ? MC_BYTES : PEER_BYTES / (uint64_t)query->ranks;
+    if (oneshot) each = 32;
     if (each < 16) each = 16;
     uint64_t threads = (bytes + each - 1) / each;
     int most = multicast ? MC_THREADS : PEER_THREADS;

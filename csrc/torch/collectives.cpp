@@ -175,7 +175,7 @@ WorkPtr Group::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
 
 WorkPtr Group::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                const c10d::ReduceScatterOptions& options) {
-  return reduceScatter(outputs, inputs, options, OpType::REDUCE_SCATTER_TENSOR_COALESCED);
+  return reduceScatter(outputs, inputs, options, OpType::COALESCED);
 }
 
 WorkPtr Group::reduceScatter(const Tensors& outputs, const Tensors& inputs,
