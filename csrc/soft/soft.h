@@ -58,7 +58,8 @@ int soft_take_turns(unsigned streams, int (*between)(void *context), void *conte
 /* What a virtual GPU's kernels did last to memory in checked mode, oldest first: lines of the
  * module's text. A step repeated without another between counts once. Returns how many. */
 struct soft_step {
-    uint64_t number; /* over all GPUs of the process */
+    uint64_t number;    /* over all GPUs of the process */
+    const char *kernel; /* its entry; stays while its module is loaded */
     uint32_t line, block, warp, times;
 };
 unsigned soft_last_steps(unsigned device, struct soft_step *steps_out, unsigned most);

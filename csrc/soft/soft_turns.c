@@ -201,7 +201,11 @@ unsigned soft_last_steps(unsigned device, struct soft_step *steps_out, unsigned 
     if (device >= MAX_DEVICES) return 0;
     unsigned count = ptx_checked_last_steps(device, made, most < 64 ? most : 64);
     for (unsigned i = 0; i < count; i++)
-        steps_out[i] = (struct soft_step){made[i].number, made[i].line, made[i].block, made[i].warp,
-                                          made[i].times};
+        steps_out[i] = (struct soft_step){.number = made[i].number,
+                                          .kernel = ptx_kernel_info(made[i].kernel)->name,
+                                          .line = made[i].line,
+                                          .block = made[i].block,
+                                          .warp = made[i].warp,
+                                          .times = made[i].times};
     return count;
 }

@@ -195,7 +195,7 @@ static void print_steps(const struct schedule *s)
             printf(", error %u in launch %llu waiting for rank %u at phase %u", error->code,
                    (unsigned long long)error->sequence - 1, error->peer, error->epoch);
         printf("; its last steps:\n");
-        steps_print(steps, count, text_of(kernel_rows[s->id].multicast));
+        steps_print(steps, count, text_of);
     }
 }
 

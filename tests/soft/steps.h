@@ -19,14 +19,19 @@ static inline void steps_print_line(const char *text, unsigned line)
     printf("%.*s", (int)strcspn(text, "\n"), text);
 }
 
-/* Steps of kernels of the module `text`, a line each. */
-static inline void steps_print(const struct soft_step *steps, unsigned count, const char *text)
+/* A line each, with the module's text that `text_of` has for kernels through the switch (1) and
+ * over peers (0). */
+static inline void steps_print(const struct soft_step *steps, unsigned count,
+                               const char *(*text_of)(int multicast))
 {
+    const char *kernel = "";
     for (unsigned i = 0; i < count; i++) {
+        if (strcmp(kernel, steps[i].kernel) != 0) printf("    %s\n", steps[i].kernel);
+        kernel = steps[i].kernel;
         printf("    %8llu block %u warp %u ", (unsigned long long)steps[i].number, steps[i].block,
                steps[i].warp);
         if (steps[i].times > 1) printf("%u times ", steps[i].times);
-        steps_print_line(text, steps[i].line);
+        steps_print_line(text_of(strstr(kernel, "_mc") != NULL), steps[i].line);
         printf("\n");
     }
 }

@@ -34,10 +34,9 @@ enum {
 
 /* The two groups, which serve all rounds. */
 static struct group {
-    const char *module; /* whose kernels it launches */
     smfar_comm *comm[CALLS_RANKS];
     char *space[CALLS_RANKS][2 * BATCH]; /* in the window, outside, and so on */
-} groups[] = {{.module = "mc"}, {.module = "peer"}};
+} groups[2];                             /* through the switch, and over peers */
 
 static struct {
     void (*hold)(uint64_t seed);
@@ -60,8 +59,9 @@ struct round {
 
 /* ---- reports ---- */
 
-static const char *module_text(const char *module)
+static const char *module_text(int multicast)
 {
+    const char *module = multicast ? "mc" : "peer";
     for (const struct kernel_image *image = kernel_images; image->module; image++)
         if (image->compute == 0 && strcmp(image->module, module) == 0)
             return (const char *)image->data;
@@ -70,7 +70,6 @@ static const char *module_text(const char *module)
 
 static void report(const struct round *round)
 {
-    const char *module = round->group->module;
     printf("seed %llu, from phase %u on:\n", (unsigned long long)round->seed, round->epoch);
     for (int i = 0; i < round->count; i++) {
         char text[96];
@@ -86,9 +85,9 @@ static void report(const struct round *round)
         if (error->code)
             printf(", error %u in number %lld waiting for rank %u at phase %u", error->code,
                    (long long)(error->sequence - round->first), error->peer, error->epoch);
-        printf("; its last steps, in smfar_%s.ptx:\n", module);
+        printf("; its last steps:\n");
         unsigned count = soft.last_steps((unsigned)comm->device, steps, STEPS_SHOWN);
-        steps_print(steps, count, module_text(module));
+        steps_print(steps, count, module_text);
     }
 }
 
