@@ -66,6 +66,7 @@ struct calls_one {
     int number;
     enum calls_kind kind;
     enum smfar_dtype dtype;
+    enum smfar_op op; /* of an all-reduce */
     size_t count;
     int root;
 };
@@ -82,6 +83,7 @@ static inline struct calls_one calls_draw(uint64_t *state, int number, size_t mo
 {
     static const enum smfar_dtype dtypes[] = {SMFAR_F32, SMFAR_F16, SMFAR_BF16, SMFAR_I32,
                                               SMFAR_I64};
+    static const enum smfar_op ops[] = {SMFAR_SUM, SMFAR_SUM, SMFAR_MIN, SMFAR_MAX};
     uint32_t kind = calls_random(state) % 10;
     struct calls_one one = {.number = number,
                             .kind = kind < 6   ? CALLS_ALL_REDUCE
@@ -89,6 +91,7 @@ static inline struct calls_one calls_draw(uint64_t *state, int number, size_t mo
                                     : kind < 9 ? CALLS_ALL_GATHER
                                                : CALLS_BARRIER,
                             .dtype = dtypes[calls_random(state) % 5],
+                            .op = ops[calls_random(state) % 4],
                             .root = (int)(calls_random(state) % CALLS_RANKS)};
     if (one.kind == CALLS_ALL_GATHER) most /= CALLS_RANKS;
     one.count = calls_random(state) % (2u << calls_random(state) % 15);
@@ -100,8 +103,8 @@ static inline struct calls_one calls_draw(uint64_t *state, int number, size_t mo
 static inline const char *calls_text(const struct calls_one *one, char text[96])
 {
     static const char *const kinds[] = {"all_reduce", "broadcast", "all_gather", "barrier"};
-    snprintf(text, 96, "number %d: %s, dtype %d, %zu elements, root %d", one->number,
-             kinds[one->kind], (int)one->dtype, one->count, one->root);
+    snprintf(text, 96, "number %d: %s, dtype %d, op %d, %zu elements, root %d", one->number,
+             kinds[one->kind], (int)one->dtype, (int)one->op, one->count, one->root);
     return text;
 }
 
@@ -126,7 +129,7 @@ static inline enum smfar_status calls_enqueue(const struct calls_one *one,
     void *at = place->recv;
     switch (one->kind) {
     case CALLS_ALL_REDUCE:
-        return smfar_all_reduce(at, at, one->count, one->dtype, SMFAR_SUM, comm, NULL);
+        return smfar_all_reduce(at, at, one->count, one->dtype, one->op, comm, NULL);
     case CALLS_BROADCAST:
         return smfar_broadcast(at, at, one->count, one->dtype, one->root, comm, NULL);
     case CALLS_ALL_GATHER:
@@ -138,15 +141,23 @@ static inline enum smfar_status calls_enqueue(const struct calls_one *one,
 
 /* ---- after ---- */
 
+static inline int calls_reduced(const struct calls_one *one, size_t i)
+{
+    int result = calls_value(0, one->number, i);
+    for (int r = 1; r < CALLS_RANKS; r++) {
+        int value = calls_value(r, one->number, i), less = value < result;
+        if (one->op == SMFAR_SUM) result += value;
+        if (one->op == (less ? SMFAR_MIN : SMFAR_MAX)) result = value;
+    }
+    return result;
+}
+
 static inline int calls_expected(const struct calls_one *one, int rank, size_t part, size_t i)
 {
-    int sum = 0;
     if (one->kind == CALLS_BROADCAST) return calls_value(one->root, one->number, i);
     if (one->kind == CALLS_ALL_GATHER) return calls_value((int)part, one->number, i);
     if (one->kind == CALLS_BARRIER) return calls_value(rank, one->number, i);
-    for (int r = 0; r < CALLS_RANKS; r++)
-        sum += calls_value(r, one->number, i);
-    return sum;
+    return calls_reduced(one, i);
 }
 
 /* 1 when every byte of the space is right; else *first_out is the first wrong one, counted from

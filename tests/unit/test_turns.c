@@ -128,7 +128,7 @@ static void reshape(const struct calls_one *one, smfar_comm *comm, uint64_t *ran
     struct call call = {.comm = comm,
                         .collective = COLLECTIVE_ALL_REDUCE,
                         .dtype = (int)one->dtype,
-                        .op = SMFAR_SUM,
+                        .op = (int)one->op,
                         .root = -1,
                         .count = one->count};
     const struct planned *planned;
