@@ -1,9 +1,9 @@
 /* See failure.h. */
 #include "failure.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "../base/log.h"
 #include "ring.h"
@@ -33,6 +33,13 @@ static enum smfar_status describe_record(struct smfar_comm *comm, int rank,
 }
 
 /* `finder`: the rank that noticed, if not this one. */
+/* Another rank's words are there in a moment, unless it dies over them. */
+static void await_words(const struct page_failure *failure)
+{
+    for (int i = 0; i < 1000 && atomic_load(&failure->state) == 1; i++)
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+}
+
 static void publish(struct smfar_comm *comm, int finder, enum smfar_status status,
                     uint64_t sequence, const char *text)
 {
@@ -46,9 +53,7 @@ static void publish(struct smfar_comm *comm, int finder, enum smfar_status statu
         atomic_store_explicit(&failure->state, 2, memory_order_release);
         log_warn("%s", text);
     }
-    /* the other's words are there in a moment, unless it dies over them */
-    for (int i = 0; i < 1000 && atomic_load(&failure->state) != 2; i++)
-        sched_yield();
+    await_words(failure);
     /* partner: the kernels' ld.relaxed.sys of the abort word */
     atomic_store_explicit(&comm->page.host->abort, 1, memory_order_release);
 }
@@ -97,6 +102,7 @@ enum smfar_status failure_check_sequence(struct smfar_comm *comm, uint64_t seque
     /* partner: tell.ptxh, or publish() of any rank */
     if (!atomic_load_explicit(&comm->page.host->abort, memory_order_acquire)) return SMFAR_OK;
     if (atomic_load(&failure->state) == 0) publish_records(comm);
+    await_words(failure);
     if (may_end(comm, sequence)) return SMFAR_OK;
     if (atomic_load(&failure->state) != 2) return FAIL(SMFAR_ERR_ABORTED, "the group was aborted");
     if (failure->rank == comm->rank) return FAIL(failure->status, "%s", failure->text);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "../../csrc/bootstrap/fdpass.h"
+#include "../../csrc/comm/failure.h"
 #include "../../csrc/comm/names.h"
 #include "../../csrc/comm/ring.h"
 #include "ranks.h"
@@ -197,6 +198,33 @@ static void rings_far_apart(void)
     EXPECT_HAS(text, "rank 0 called barrier(kernel none); rank 1 called barrier(");
 }
 
+/* ---- a failure that another rank is just writing down ---- */
+
+static void *write_late(void *argument)
+{
+    struct page_failure *failure = argument;
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    failure->status = SMFAR_ERR_TIMEOUT;
+    failure->rank = 1;
+    snprintf(failure->text, sizeof failure->text, "rank 1 knows why");
+    atomic_store(&failure->state, 2);
+    return NULL;
+}
+
+static void words_half_written(void)
+{
+    static struct host_page page;
+    static struct smfar_comm comm = {.rank = 0, .ranks = 2};
+    pthread_t thread;
+    comm.page.host = &page;
+    atomic_store(&page.failure.state, 1);
+    atomic_store(&page.abort, 1);
+    REQUIRE(pthread_create(&thread, NULL, write_late, &page.failure) == 0, "no thread");
+    EXPECT_EQ(failure_check(&comm), SMFAR_ERR_TIMEOUT);
+    EXPECT_HAS(smfar_last_error(), "rank 1 knows why");
+    pthread_join(thread, NULL);
+}
+
 /* ---- ranks that leave ---- */
 
 /* Rank 0 leaves in good order; what the others call then fails at once and says so. */
@@ -245,6 +273,7 @@ int main(void)
     struct driver *driver;
     REQUIRE(driver_open(SMFAR_DRIVER_SOFT, &driver) == SMFAR_OK, "%s", smfar_last_error());
     rings_far_apart();
+    words_half_written();
     for (int i = 0; i < DIFFERENCES; i++)
         for (int odd = 0; odd < RANKS; odd++) {
             struct test test = {(enum difference)i, odd, i % 2, i * 10, odd == 1};
