@@ -328,12 +328,12 @@ static void free_meanwhile(struct ranks_thread *me)
 static void lone_allocation(struct ranks_thread *me)
 {
     struct smfar_config config = {
-        .driver = SMFAR_DRIVER_SOFT, .device = -1, .window_bytes = 8 << 20, .timeout_ms = 500};
+        .driver = SMFAR_DRIVER_SOFT, .device = -1, .window_bytes = 8 << 20, .timeout_ms = 2000};
     smfar_comm *comm = NULL;
     void *range = NULL;
     must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &comm));
     if (me->rank == 0) EXPECT_EQ(smfar_window_alloc(comm, 1000, &range), SMFAR_ERR_TIMEOUT);
-    for (int i = 0; i < 2000 && smfar_comm_error(comm) == SMFAR_OK; i++)
+    for (int i = 0; i < 10000 && smfar_comm_error(comm) == SMFAR_OK; i++)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     EXPECT_EQ(smfar_comm_error(comm), SMFAR_ERR_TIMEOUT);
     EXPECT_HAS(smfar_last_error(), "rank 1");
