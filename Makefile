@@ -53,11 +53,11 @@ PROGRAMS := $(UNIT) $(SOFT_TEST) $(B)/bin/checkptx $(SWITCHES)
 
 C_FILES = $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/torch/*.cpp tests/*/*.[ch] examples/*.c)
 
-.PHONY: help demo hello hello-mpi test check check-all check-every lib programs units model fuzz asan ubsan tsan \
-        aarch64 sanitized format format-check warnings lint ptx clean
+.PHONY: help demo hello hello-mpi test check check-all check-every lib programs units conformance model fuzz \
+        asan ubsan tsan aarch64 sanitized format format-check warnings lint ptx clean
 help:
 	@sed -n 's/^#  *//p' Makefile | head -10
-	@echo 'make demo | hello | test | check | check-all | check-every | model | fuzz | lib | asan | ubsan | tsan | aarch64'
+	@echo 'make demo | hello | test | check | check-all | check-every | conformance | model | fuzz | lib | asan | ubsan | tsan | aarch64'
 	@echo 'make format | clean'
 
 # ---- the environment and the libraries ----
@@ -126,6 +126,12 @@ hello-mpi: lib
 	    echo 'hello under MPI: skipped, as root: set OMPI_ALLOW_RUN_AS_ROOT=1' \
 	        'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1'; \
 	else $(MAKE) --no-print-directory MPI=1 hello; fi
+
+# PyTorch's own tests of process groups, with gloo and with smfar; they need one small package more
+conformance: lib
+	@PYTHONPATH=build/conformance/site $(PY) -c 'import expecttest' 2>/dev/null || \
+	    $(PY) -m pip install --quiet --no-deps --target build/conformance/site expecttest
+	$(PY) tests/conformance/run.py --out docs/conformance.md
 
 # the barrier between ranks, for spin; 77: there is none, and it has said so
 model: $(VENV)/ready
