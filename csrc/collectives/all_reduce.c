@@ -59,12 +59,13 @@ static enum smfar_status run_oneshot(struct call *call, const struct planned *pl
 {
     struct kargs args;
     const struct plan *plan = &planned->plan;
+    size_t bytes = call->count * dtype_bytes(call->dtype);
     memset(&args, 0, sizeof(args));
     args.src = (uint64_t)(uintptr_t)send;
     args.dst = (uint64_t)(uintptr_t)recv;
     args.offset = call->comm->window->oneshot;
-    args.count = call->count;
-    collective_count(planned, call->count * dtype_bytes(call->dtype), 0);
+    args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
+    collective_count(planned, bytes, 0);
     return channel_launch(call, plan->kernel, plan->blocks, plan->threads, 1, &args);
 }
 

@@ -138,6 +138,19 @@ def test_operations(ranks):
     ranks.run(operations)
 
 
+def complex_over_peers(count):
+    """Past torch.distributed, which makes pairs of floats of complex numbers."""
+    tensor = torch.full((count,), 1 + 2j, dtype=torch.complex64) * (rank() + 1)
+    dist.group.WORLD.allreduce([tensor]).wait()
+    total = sum(range(1, size() + 1))
+    assert torch.equal(tensor, torch.full((count,), 1 + 2j, dtype=torch.complex64) * total)
+
+
+@pytest.mark.parametrize("count", [1, 16, 100_000])
+def test_complex_numbers_over_peers(fresh_ranks, count):
+    fresh_ranks(2, env={"SMFAR_MULTICAST": "0"}).run(complex_over_peers, count)
+
+
 # ---- layouts ----
 
 
