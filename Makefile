@@ -129,8 +129,6 @@ hello-mpi: lib
 
 # PyTorch's own tests of process groups, with gloo and with smfar; they need one small package more
 conformance: lib
-	@PYTHONPATH=build/conformance/site $(PY) -c 'import expecttest' 2>/dev/null || \
-	    $(PY) -m pip install --quiet --no-deps --target build/conformance/site expecttest
 	$(PY) tests/conformance/run.py --out docs/conformance.md
 
 # the barrier between ranks, for spin; 77: there is none, and it has said so
@@ -164,7 +162,7 @@ build/fuzz/%.run: build/fuzz/%
 asan ubsan tsan:
 	@$(MAKE) --no-print-directory VARIANT=$@ sanitized
 sanitized: $(VENV)/ready programs
-	@$(RUN) unit soft checkptx
+	@TSAN_OPTIONS='suppressions=$(CURDIR)/tests/tsan.supp' $(RUN) unit soft checkptx
 
 # built for another processor, run by an emulator
 AARCH64_CC ?= aarch64-linux-gnu-gcc

@@ -24,7 +24,8 @@ for name in sys.argv[1:]:
     except m.PackageNotFoundError: version = "0"
     if version == "0" or name == "setuptools" and int(version.split(".")[0]) < 77: print(name)
 """
-TOOLS = ["setuptools", "pytest", "pytest-timeout", "numpy", "scikit-learn", "ruff", "clang-format"]
+TOOLS = ["setuptools", "numpy", "scikit-learn", "ruff", "clang-format"]
+TOOLS += ["pytest", "pytest-timeout", "expecttest"]  # the last for PyTorch's own tests
 
 # what pyproject.toml needs of setuptools; one clang-format, since releases format differently
 PINNED = {"setuptools": "setuptools>=77", "clang-format": "clang-format==19.1.7"}

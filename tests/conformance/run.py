@@ -13,8 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SITE = ROOT / "build" / "conformance" / "site"  # what the tests need and torch does not bring
-sys.path[:0] = [str(ROOT), str(HERE), str(HERE.parent / "python"), str(SITE)]
+sys.path[:0] = [str(ROOT), str(HERE), str(HERE.parent / "python")]
 
 from exceptions import EXCEPTIONS  # noqa: E402
 from harness import Ranks  # noqa: E402

@@ -1,20 +1,14 @@
 """Some of PyTorch's own tests of process groups; `make conformance` runs them all, gloo's too."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
 
 CONFORMANCE = Path(__file__).resolve().parents[1] / "conformance"
-SITE = CONFORMANCE.parents[1] / "build" / "conformance" / "site"
-sys.path += [str(CONFORMANCE), str(SITE)]
+sys.path.append(str(CONFORMANCE))
 
-if not importlib.util.find_spec("expecttest"):
-    pytest.skip(
-        "PyTorch's tests need the package expecttest; make conformance installs it",
-        allow_module_level=True,
-    )
+pytest.importorskip("expecttest", reason="PyTorch's tests need the package expecttest")
 
 from run import Runner  # noqa: E402
 
