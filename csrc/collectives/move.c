@@ -37,11 +37,12 @@ static enum smfar_status take(const struct call *call, const struct loop *loop)
     const struct move *move = loop->move;
     int rank = call->comm->rank;
     const char *own = move->everyone ? move->everyone : move->to[rank];
+    /* first: it may lie where another rank's data go */
+    if (own && move->from[rank])
+        TRY(copy_outside(call, move->from[rank] + loop->at, own + loop->at, loop->bytes));
     for (int r = 0; r < call->comm->ranks; r++)
         if (move->from[r] && r != rank)
             TRY(copy_from_slot(call, move->from[r] + loop->at, place_of(loop, r), loop->bytes));
-    if (own && move->from[rank])
-        TRY(copy_outside(call, move->from[rank] + loop->at, own + loop->at, loop->bytes));
     return SMFAR_OK;
 fail:
     return status;

@@ -85,6 +85,30 @@ def test_parts_of_unequal_size(ranks, dtype):
     ranks.run(unequal, dtype)
 
 
+def inputs_among_outputs(count, place):
+    n, me = size(), rank()
+    expected = all_inputs(count, torch.float32)
+
+    def same_everywhere():
+        return [filled(count, torch.float32).clone() for _ in range(n)]
+
+    outputs = same_everywhere()
+    dist.all_gather(outputs, outputs[place])
+    for r in range(n):
+        assert same_bits(outputs[r], expected[r])
+    for root in range(n):
+        outputs = same_everywhere()
+        dist.gather(outputs[place], outputs if me == root else None, dst=root)
+        for r in range(n):
+            assert same_bits(outputs[r], expected[r] if me == root else expected[me])
+
+
+@pytest.mark.parametrize("count", [5, 70_001])
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_input_may_be_any_of_the_outputs(ranks, count, place):
+    ranks.run(inputs_among_outputs, count, place)
+
+
 # ---- reductions ----
 
 
