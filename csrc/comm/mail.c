@@ -77,13 +77,22 @@ static int is_ready(struct mail *mail, struct smfar_request *request)
     return request->is_ready;
 }
 
+/* The collective that a message is part of, or 0. */
+static uint64_t sequence_of(const struct smfar_request *request)
+{
+    return request->order.key >> 63 ? request->order.key & ~(1ull << 63) : 0;
+}
+
 /* ---- the sender's side ---- */
 
-/* Announces the message in a free post of the pair; 0 while there is none. */
+/* Announces the message in a free post of the pair; 0 while there is none. The last post is for
+ * collectives, of which one is under way at a time: programs' messages may wait for a receive that
+ * comes after it. */
 static int announce(struct mail *mail, struct smfar_request *request)
 {
     struct page_pair *pair = lane_pair(mail->comm, mail->comm->rank, request->order.peer);
-    for (int i = 0; i < PAIR_POSTS; i++) {
+    int first = sequence_of(request) ? PAIR_POSTS : 0, end = PAIR_POSTS + !!first;
+    for (int i = first; i < end; i++) {
         struct page_post *post = &pair->post[i];
         if (atomic_load(&post->number)) continue;
         post->key = request->order.key;
@@ -99,7 +108,7 @@ static int announce(struct mail *mail, struct smfar_request *request)
 static void start_sending(struct mail *mail, struct smfar_request *request)
 {
     struct page_pair *pair = lane_pair(mail->comm, mail->comm->rank, request->order.peer);
-    for (int i = 0; i < PAIR_POSTS; i++)
+    for (int i = 0; i <= PAIR_POSTS; i++)
         if (atomic_load(&pair->post[i].number) == request->number)
             atomic_store(&pair->post[i].number, 0);
     request->started = 1;
@@ -143,19 +152,13 @@ static const struct page_post *find_post(const struct mail *mail,
     if (mail->in[from].active) return NULL;
     if (atomic_load_explicit(&pair->started, memory_order_acquire) != atomic_load(&pair->chosen))
         return NULL;
-    for (int i = 0; i < PAIR_POSTS; i++) {
+    for (int i = 0; i <= PAIR_POSTS; i++) {
         uint64_t number = atomic_load_explicit(&pair->post[i].number, memory_order_acquire);
         if (!number || number >= lowest || pair->post[i].key != request->order.key) continue;
         lowest = number;
         found = &pair->post[i];
     }
     return found;
-}
-
-/* The collective that a message is part of, or 0. */
-static uint64_t sequence_of(const struct smfar_request *request)
-{
-    return request->order.key >> 63 ? request->order.key & ~(1ull << 63) : 0;
 }
 
 static enum smfar_status refuse_sizes(struct mail *mail, const struct smfar_request *request,
@@ -310,18 +313,20 @@ static void fail_all(struct mail *mail, enum smfar_status status, const char *te
 
 /* ---- the thread ---- */
 
-/* One look at every request. Returns 1 when something has changed. */
+/* One look at every request. Returns 1 when something has changed. Messages of collectives and
+ * those of programs do not hold each other up: a rank may send before it comes to a collective that
+ * another has begun. */
 static int pass(struct mail *mail, enum smfar_status *status)
 {
-    int held[SMFAR_MAX_RANKS] = {0}, held_receives = 0, changed = 0;
+    int held[2][SMFAR_MAX_RANKS] = {{0}}, held_receives[2] = {0}, changed = 0;
     struct smfar_request *next = following(mail, NULL);
     for (struct smfar_request *request = next; request && *status == SMFAR_OK; request = next) {
-        int gone = is_forsaken(mail, request), moved;
+        int gone = is_forsaken(mail, request), inside = sequence_of(request) != 0, moved;
         next = following(mail, request);
         if (request->order.receives)
-            moved = advance_receive(mail, request, &held_receives, status);
+            moved = advance_receive(mail, request, &held_receives[inside], status);
         else
-            moved = advance_send(mail, request, &held[request->order.peer], status);
+            moved = advance_send(mail, request, &held[inside][request->order.peer], status);
         changed |= moved;
         if (!moved) give_up(mail, request, gone);
     }

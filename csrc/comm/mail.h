@@ -3,7 +3,8 @@
  *
  * Each ordered pair of ranks has a record in the host page and a mailbox in the receiver's window.
  *   1. The sender announces a message in the record: number, key, bytes. It does so in the order of
- *      the calls, for at most PAIR_POSTS messages at once.
+ *      the calls, for at most PAIR_POSTS messages at once, and one more that is part of a
+ *      collective.
  *   2. The receiver chooses the lowest number that a receive of its own asks for, and writes it
  *      down; the sender says that it has seen it. One message of a pair is under way at a time.
  *   3. The sender's stream copies pieces into the mailbox, each half of it in turn, and counts them

@@ -66,7 +66,7 @@ struct page_pair {
     _Atomic uint64_t started; /* and that the sender has seen to be asked for */
     _Atomic uint64_t full;  /* pieces put into the mailbox, ever; written by the sender's stream */
     _Atomic uint64_t taken; /* pieces taken out, by the receiver's */
-    struct page_post post[PAIR_POSTS];
+    struct page_post post[PAIR_POSTS + 1]; /* the last: for collectives */
 };
 
 struct host_page {

@@ -161,6 +161,46 @@ static void beside_collectives(smfar_comm *comm, int rank)
     EXPECT_EQ(data, rank == 2 ? 0 : rank);
 }
 
+static void exchange_numbers(smfar_comm *comm, int32_t *numbers)
+{
+    static const size_t counts[RANKS] = {1, 1, 1};
+    const void *send[RANKS];
+    void *recv[RANKS];
+    for (int r = 0; r < RANKS; r++) {
+        send[r] = &numbers[r];
+        recv[r] = &numbers[RANKS + r];
+    }
+    must(smfar_all_to_all_v(send, counts, recv, counts, SMFAR_I32, comm, NULL));
+}
+
+/* Messages before and after a collective that is made of messages, and to which rank 1 comes late:
+ * more of them than a pair announces at once. */
+static void around_messages(smfar_comm *comm, int rank)
+{
+    enum { COUNT = 40 };
+    int32_t data[COUNT], late = rank, numbers[2 * RANKS];
+    smfar_request *request[COUNT];
+    for (int r = 0; r < RANKS; r++)
+        numbers[r] = 10 * rank + r;
+    for (int i = 0; rank == 0 && i < COUNT; i++) {
+        data[i] = i;
+        request[i] = send_to(comm, &data[i], 4, 1, 20);
+    }
+    if (rank == 1) end(receive(comm, &late, 4, 2, 21));
+    exchange_numbers(comm, numbers);
+    if (rank == 2) end(send_to(comm, &late, 4, 1, 21));
+    must(smfar_comm_wait(comm, smfar_comm_sequence(comm), -1));
+    for (int r = 0; r < RANKS; r++)
+        EXPECT_EQ(numbers[RANKS + r], 10 * r + rank);
+    for (int i = 0; rank == 1 && i < COUNT; i++)
+        request[i] = receive(comm, &data[i], 4, 0, 20);
+    for (int i = 0; rank < 2 && i < COUNT; i++) {
+        end(request[i]);
+        EXPECT_EQ(data[i], i);
+    }
+    if (rank == 1) EXPECT_EQ(late, 2);
+}
+
 static void count_ending(void *context) { ++*(_Atomic int *)context; }
 
 static void tell_ending(smfar_comm *comm, int rank)
@@ -186,6 +226,7 @@ static void work_well(struct ranks_thread *me)
     if (me->rank < 2) keep_order(comm, me->rank);
     from_any(comm, me->rank);
     beside_collectives(comm, me->rank);
+    around_messages(comm, me->rank);
     tell_ending(comm, me->rank);
     EXPECT_EQ(smfar_send(&none, 4, RANKS, 0, comm, NULL, NULL, &none), SMFAR_ERR_ARGUMENT);
     EXPECT_EQ(smfar_send(&none, 4, SMFAR_ANY_RANK, 0, comm, NULL, NULL, &none), SMFAR_ERR_ARGUMENT);
