@@ -227,6 +227,31 @@ enum smfar_status smfar_all_to_all(const void *const *send, void *const *recv, s
     return status;
 }
 
+static int share_memory(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t at = (uintptr_t)a, other = (uintptr_t)b;
+    return a_bytes && b_bytes && at < other + b_bytes && other < at + a_bytes;
+}
+
+/* Parts arrive while others are still being sent. What this rank keeps may stay where it is. */
+static enum smfar_status check_apart(const struct smfar_comm *comm, const void *const *send,
+                                     const size_t *send_count, void *const *recv,
+                                     const size_t *recv_count, int dtype)
+{
+    size_t element = dtype_bytes(dtype);
+    for (int i = 0; i < comm->ranks * comm->ranks; i++) {
+        int to = i / comm->ranks, from = i % comm->ranks;
+        if (to == comm->rank && from == comm->rank && send[to] == recv[from]) continue;
+        if (share_memory(send[to], send_count[to] * element, recv[from],
+                         recv_count[from] * element))
+            return FAIL(SMFAR_ERR_ARGUMENT,
+                        "all_to_all_v: what goes to rank %d and what comes from rank %d share "
+                        "memory; parts of unequal size must be apart",
+                        to, from);
+    }
+    return SMFAR_OK;
+}
+
 /* What this rank keeps of its own must agree with itself; the other pairs compare when they meet.
  */
 static enum smfar_status check_counts(const struct smfar_comm *comm, const void *const *send,
@@ -243,6 +268,8 @@ static enum smfar_status check_counts(const struct smfar_comm *comm, const void 
         return FAIL(SMFAR_ERR_ARGUMENT,
                     "all_to_all_v: rank %d sends itself %zu elements and receives %zu", comm->rank,
                     send_count[comm->rank], recv_count[comm->rank]);
+    if (status == SMFAR_OK && comm)
+        status = check_apart(comm, send, send_count, recv, recv_count, dtype);
     return status;
 }
 

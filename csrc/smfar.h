@@ -273,7 +273,8 @@ SMFAR_EXPORT enum smfar_status smfar_scatter(const void *const *send, void *recv
 SMFAR_EXPORT enum smfar_status smfar_barrier(smfar_comm *comm, smfar_stream stream);
 
 /* As smfar_all_to_all with counts of each pair's own: recv_count[r] here must be rank r's
- * send_count[my rank]. */
+ * send_count[my rank]. No part of recv may share memory with one of send, but recv[my rank] may
+ * equal send[my rank]. */
 SMFAR_EXPORT enum smfar_status smfar_all_to_all_v(const void *const *send, const size_t *send_count,
                                                   void *const *recv, const size_t *recv_count,
                                                   enum smfar_dtype dtype, smfar_comm *comm,

@@ -273,11 +273,14 @@ def wrong_calls():
     n = size()
     same = torch.zeros(4)
     base = torch.zeros(4 * n + 2)
+    parts = [torch.zeros(2) for _ in range(n)]
     cases = {
         "share memory": lambda: dist.all_gather([same] * n, torch.ones(4)),
         "share part": lambda: dist.all_gather(
             [base[:4], *(torch.zeros(4) for _ in range(n - 1))], base[2:6]
         ),
+        "parts of unequal size must be apart": lambda: dist.all_to_all([*parts], [*parts]),
+        "what goes to rank": lambda: dist.all_to_all_single(base[:n], base[:n], [1] * n, [1] * n),
         "one place": lambda: dist.all_reduce(torch.ones(1).expand(4)),
         "do not divide": lambda: dist.all_to_all_single(torch.zeros(n + 1), torch.zeros(n + 1)),
         "add up to": lambda: dist.all_to_all_single(
