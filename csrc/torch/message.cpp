@@ -60,8 +60,12 @@ void Message::ended() {
   {
     const std::lock_guard<std::mutex> lock(starting_);
   }
-  const std::exception_ptr failure = exception();
-  if (!failure) copyBack();
+  std::exception_ptr failure = exception();
+  try {
+    if (!failure) copyBack();
+  } catch (...) {
+    failure = std::current_exception();
+  }
   finish(failure);
   if (failure)
     future_->setErrorIfNeeded(failure);
@@ -71,7 +75,8 @@ void Message::ended() {
 
 void Message::copyBack() {
   std::call_once(copied_, [this] {
-    const at::NoGradGuard no_grad;
+    // as the core writes: unseen by autograd, and to inference tensors on any thread
+    const at::AutoDispatchBelowADInplaceOrView below;
     for (const CopyBack& copy : copies_)
       at::Tensor(copy.to).copy_(copy.from);
   });

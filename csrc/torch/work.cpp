@@ -43,7 +43,8 @@ WorkSmfar::WorkSmfar(std::shared_ptr<Communicator> communicator, int rank, Plan 
 
 void WorkSmfar::copyBack() {
   std::call_once(copied_, [this] {
-    const at::NoGradGuard no_grad;
+    // as the core writes: unseen by autograd, and to inference tensors on any thread
+    const at::AutoDispatchBelowADInplaceOrView below;
     for (const CopyBack& copy : plan_.copies)
       at::Tensor(copy.to).copy_(copy.from);
   });

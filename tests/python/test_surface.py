@@ -211,6 +211,15 @@ def test_tensors_of_any_strides(ranks):
     ranks.run(strided)
 
 
+def strided_in_inference():
+    with torch.inference_mode():
+        strided()
+
+
+def test_inference_tensors_of_any_strides(ranks):
+    ranks.run(strided_in_inference)
+
+
 def misaligned():
     n, me = size(), rank()
     raw = torch.zeros(4 * 11 + 1, dtype=torch.uint8)
