@@ -56,7 +56,13 @@ void ProcessGroupSmfar::reduceInOrder(const at::Tensor& tensor, smfar_op op) {
     check(smfar_all_reduce(flat.pointer, flat.pointer, flat.count, flat.dtype, op, comm, stream),
           "all_reduce_");
   });
-  if (!tensor.is_cuda()) made->wait(sequence, std::nullopt, "all_reduce_");
+  if (tensor.is_cuda()) return;
+  try {
+    made->wait(sequence, std::nullopt, "all_reduce_");
+  } catch (...) {
+    keepTensors(made, {tensor}); // a kernel may still write to it
+    throw;
+  }
 }
 
 } // namespace smfar

@@ -30,6 +30,14 @@ void warnAboutCpuTensors() {
       "init_process_group(\"cpu:gloo,cuda:smfar\") is recommended for mixed use");
 }
 
+// All that a collective works on.
+std::vector<at::Tensor> tensorsOf(const WorkSmfar::Plan& plan) {
+  std::vector<at::Tensor> all = plan.inputs;
+  all.insert(all.end(), plan.outputs.begin(), plan.outputs.end());
+  all.insert(all.end(), plan.stand_ins.begin(), plan.stand_ins.end());
+  return all;
+}
+
 } // namespace
 
 ProcessGroupSmfar::ProcessGroupSmfar(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
@@ -125,10 +133,19 @@ void ProcessGroupSmfar::start(const c10::intrusive_ptr<WorkSmfar>& work,
     handle = plan.async ? smfar_comm_stream(communicator->raw()) : current;
     stream = plan.async ? externalStream(plan.device, handle) : currentStream(plan.device);
   }
-  const uint64_t sequence = communicator->enqueue([&](smfar_comm* comm) {
-    if (handle != current) check(smfar_stream_order(comm, current, handle), plan.name);
-    enqueue(comm, handle);
-  });
+  const uint64_t before = smfar_comm_sequence(communicator->raw());
+  uint64_t sequence = 0;
+  try {
+    sequence = communicator->enqueue([&](smfar_comm* comm) {
+      if (handle != current) check(smfar_stream_order(comm, current, handle), plan.name);
+      enqueue(comm, handle);
+    });
+  } catch (...) {
+    // the first of several tensors, or chunks, may be under way
+    if (smfar_comm_sequence(communicator->raw()) != before)
+      keepTensors(communicator, tensorsOf(plan));
+    throw;
+  }
   work->enqueued(sequence, stream);
   if (plan.async) {
     // A captured collective ends when its graph runs; the graph's pool keeps its memory.

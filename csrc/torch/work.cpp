@@ -30,7 +30,30 @@ class WatchedWork : public Watched {
   const c10::intrusive_ptr<WorkSmfar> work_;
 };
 
+class Kept : public Watched {
+ public:
+  Kept(std::shared_ptr<Communicator> communicator, std::vector<at::Tensor> tensors)
+      : communicator_(std::move(communicator)), tensors_(std::move(tensors)),
+        sequence_(smfar_comm_sequence(communicator_->raw())) {}
+
+  void complete(const std::atomic<bool>& stop) override {
+    communicator_->waitUnless(sequence_, stop);
+  }
+
+  bool released() const override { return communicator_->released(sequence_); }
+
+ private:
+  const std::shared_ptr<Communicator> communicator_;
+  const std::vector<at::Tensor> tensors_;
+  const uint64_t sequence_;
+};
+
 } // namespace
+
+void keepTensors(const std::shared_ptr<Communicator>& communicator,
+                 std::vector<at::Tensor> tensors) {
+  communicator->watch(std::make_shared<Kept>(communicator, std::move(tensors)));
+}
 
 void watch(c10::intrusive_ptr<WorkSmfar> work) {
   const std::shared_ptr<Communicator> communicator = work->communicator();

@@ -74,4 +74,8 @@ class WorkSmfar : public c10d::Work {
 // Has the communicator's thread complete `work`, and own it until then.
 void watch(c10::intrusive_ptr<WorkSmfar> work);
 
+// Owns `tensors`, which no work does, until all that was enqueued so far has ended.
+void keepTensors(const std::shared_ptr<Communicator>& communicator,
+                 std::vector<at::Tensor> tensors);
+
 } // namespace smfar

@@ -275,6 +275,24 @@ def test_coalesced(ranks):
     ranks.run(coalesced)
 
 
+def refused_in_part():
+    group = dist.group.WORLD
+    options = dist.AllreduceCoalescedOptions()
+    options.reduceOp = dist.ReduceOp.MAX
+    for _ in range(3):
+        first = torch.full((2000, 3000), float(rank())).t()
+        with pytest.raises(NotImplementedError, match="complex"):
+            group.allreduce_coalesced([first, torch.zeros(4, dtype=torch.complex64)], options)
+        del first
+        others = [torch.zeros(2000, 3000) for _ in range(3)]
+        dist.barrier()
+        assert not any(other.any() for other in others)
+
+
+def test_a_call_that_is_refused_in_part_keeps_its_tensors(ranks):
+    ranks.run(refused_in_part)
+
+
 # ---- refused, on this rank alone ----
 
 
