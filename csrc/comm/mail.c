@@ -64,14 +64,19 @@ static struct smfar_request *following(struct mail *mail, struct smfar_request *
 }
 
 /* Has what comes before the message ended? */
-static int is_ready(struct mail *mail, struct smfar_request *request)
+static int is_ready(struct mail *mail, struct smfar_request *request, enum smfar_status *status)
 {
     const struct smfar_comm *comm = mail->comm;
-    if (!request->is_ready && request->ready)
-        request->is_ready = comm->driver->cuEventQuery(request->ready) == CUDA_SUCCESS;
-    else if (!request->is_ready)
+    struct driver *driver = comm->driver;
+    if (!request->is_ready && request->ready) {
+        CUresult result = CU_RESULT(cuEventQuery, request->ready);
+        request->is_ready = result == CUDA_SUCCESS;
+        if (!request->is_ready && result != CUDA_ERROR_NOT_READY)
+            *status = driver_failed_at(__FILE__, __LINE__, driver, "cuEventQuery", result);
+    } else if (!request->is_ready) {
         request->is_ready =
             atomic_load(&comm->page.host->words[comm->rank].gate) >= request->order.gate;
+    }
     if (request->is_ready && !request->deadline)
         request->deadline = fdpass_now() + atomic_load(&comm->timeout_ms);
     return request->is_ready;
@@ -123,7 +128,7 @@ static int advance_send(struct mail *mail, struct smfar_request *request, int *h
     int rank = mail->comm->rank, to = request->order.peer, changed = 0;
     struct page_pair *pair = lane_pair(mail->comm, rank, to);
     if (!request->number) {
-        changed = !*held && is_ready(mail, request) && announce(mail, request);
+        changed = !*held && is_ready(mail, request, status) && announce(mail, request);
         *held |= !request->number;
         return changed;
     }
@@ -213,7 +218,7 @@ static int advance_receive(struct mail *mail, struct smfar_request *request, int
 {
     int changed = 0;
     if (!request->started) {
-        *held |= !is_ready(mail, request);
+        *held |= !is_ready(mail, request, status);
         if (*held || !choose(mail, request, status)) return 0;
         changed = 1;
     }

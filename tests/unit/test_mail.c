@@ -1,6 +1,7 @@
 /* Messages from one rank to another, ranks being threads on the software switch: order, tags, any
  * source, oneself, sizes up to many pieces, beside collectives that have not ended; and how they
- * fail: unequal sizes, nobody there, aborts, a rank that leaves, the end of a communicator. */
+ * fail: unequal sizes, nobody there, aborts, a rank that leaves, a device that fails, the end of a
+ * communicator. */
 #include <time.h>
 #include <unistd.h>
 
@@ -241,7 +242,7 @@ static void work_well(struct ranks_thread *me)
 /* All ranks; not over the communicator, which may have failed. */
 static pthread_barrier_t meeting;
 
-enum failing { SIZES, NOBODY, ABORT, LEAVE, DESTROY };
+enum failing { SIZES, NOBODY, ABORT, LEAVE, DEVICE, DESTROY };
 
 static void expect_end(smfar_request *request, enum smfar_status status, const char *words)
 {
@@ -250,6 +251,22 @@ static void expect_end(smfar_request *request, enum smfar_status status, const c
     EXPECT_HAS(smfar_last_error(), words);
     EXPECT(fdpass_now() - begin < 5000, "it took %lld ms", (long long)(fdpass_now() - begin));
     smfar_request_free(request);
+}
+
+/* As after a kernel's illegal access: no event of the device ends any more. */
+static void lose_device(void)
+{
+    int (*plan)(const struct soft_fault *);
+    *(void **)&plan = switch_symbol("soft_fault_plan");
+    EXPECT(plan(&(struct soft_fault){.call = "cuEventQuery", .first = 1, .result = 700}) >= 0,
+           "no fault was planned");
+}
+
+static void find_device(void)
+{
+    void (*clear)(void);
+    *(void **)&clear = switch_symbol("soft_faults_clear");
+    clear();
 }
 
 static void fail_with(enum failing failing, smfar_comm *comm, int rank)
@@ -279,6 +296,13 @@ static void fail_with(enum failing failing, smfar_comm *comm, int rank)
     if (failing == LEAVE && rank == 0) {
         request = receive(comm, data[0], 8, 1, 0);
         expect_end(request, SMFAR_ERR_PEER, "has left the group");
+    }
+    if (failing == DEVICE && rank == 0) {
+        lose_device();
+        must(smfar_send(data[0], 8, 1, 0, comm, smfar_comm_stream(comm), NULL, &request));
+        expect_end(request, SMFAR_ERR_DRIVER, "cuEventQuery");
+        find_device();
+        EXPECT_EQ(smfar_comm_error(comm), SMFAR_ERR_DRIVER);
     }
     if (failing == DESTROY && rank == 2) {
         request = receive(comm, data[2], 8, 2, 1);
