@@ -90,4 +90,15 @@ void Buffers::checkApart(const at::Tensor& written, const at::Tensor& read) cons
                     "the same");
 }
 
+void Buffers::checkPart(const at::Tensor& whole, const at::Tensor& part) const {
+  if (!whole.is_contiguous() || !part.is_contiguous()) return;
+  const Range all = rangeOf(whole), one = rangeOf(part);
+  const bool inside = all.begin <= one.begin && one.end <= all.end;
+  TORCH_CHECK_VALUE(!shareMemory(all, one) ||
+                        (inside && (one.begin - all.begin) % part.nbytes() == 0),
+                    "smfar: ", collective_,
+                    ": an input and an output share part of their memory; they must be apart, or "
+                    "the smaller one a rank's part of the other");
+}
+
 } // namespace smfar

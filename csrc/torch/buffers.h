@@ -36,6 +36,9 @@ class Buffers {
   // are the same elements.
   void checkApart(const at::Tensor& written, const at::Tensor& read) const;
 
+  // Refuses a part that shares memory with a whole of several like it, unless it is one of those.
+  void checkPart(const at::Tensor& whole, const at::Tensor& part) const;
+
   std::vector<CopyBack> takeCopies() { return std::move(copies_); }
   std::vector<at::Tensor> takeStandIns() { return std::move(stand_ins_); }
 

@@ -189,6 +189,7 @@ WorkPtr Group::reduceScatter(const Tensors& outputs, const Tensors& inputs,
   std::vector<Flat> send, receive;
   for (size_t i = 0; i < inputs.size(); i++) {
     checkWhole(inputs[i], outputs[i], size_, names.name, "input");
+    buffers.checkPart(inputs[i], outputs[i]);
     send.push_back(flatNumbers(buffers.read(inputs[i])));
     receive.push_back(flatNumbers(buffers.write(outputs[i])));
   }
@@ -342,6 +343,7 @@ WorkPtr Group::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs
   std::vector<void*> receive;
   for (size_t i = 0; i < inputs.size(); i++) {
     checkWhole(outputs[i], inputs[i], size_, names.name, "output");
+    buffers.checkPart(outputs[i], inputs[i]);
     send.push_back(flatBytes(buffers.read(inputs[i])));
     receive.push_back(flatBytes(buffers.write(outputs[i])).pointer);
   }

@@ -306,6 +306,8 @@ def wrong_calls():
         "share part": lambda: dist.all_gather(
             [base[:4], *(torch.zeros(4) for _ in range(n - 1))], base[2:6]
         ),
+        "rank's part of the other": lambda: dist.reduce_scatter_tensor(base[1:4], base[: 3 * n]),
+        "share part of their memory": lambda: dist.all_gather_into_tensor(base[: 4 * n], base[2:6]),
         "parts of unequal size must be apart": lambda: dist.all_to_all([*parts], [*parts]),
         "what goes to rank": lambda: dist.all_to_all_single(base[:n], base[:n], [1] * n, [1] * n),
         "one place": lambda: dist.all_reduce(torch.ones(1).expand(4)),
