@@ -3,6 +3,7 @@
 #include "process_group.h"
 
 #include "buffers.h"
+#include "stream.h"
 
 namespace smfar {
 
@@ -452,6 +453,11 @@ WorkPtr Group::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllO
 }
 
 WorkPtr Group::exchangeUnequal(WorkSmfar::Plan plan, const Unequal& parts) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!plan.device.is_cuda() || !isCapturing(currentHandle(plan.device)),
+                              "smfar: ", plan.name,
+                              " of parts with sizes of their own cannot be captured in a CUDA "
+                              "graph: the host matches messages; use all_to_all_single without "
+                              "split sizes");
   return launch(std::move(plan), [&](smfar_comm* comm, smfar_stream stream) {
     check(smfar_all_to_all_v(readOnly(parts.send), parts.send_counts.data(), parts.receive.data(),
                              parts.receive_counts.data(), parts.dtype, comm, stream),
