@@ -20,9 +20,10 @@ bool isFinalizing() {
 #endif
 }
 
-// No exception is on its way when a thread is being ended from inside.
+// No exception is on its way when a thread is being ended from inside. The first thread is not: it
+// ends the process.
 void stayAtExit() {
-  if (isFinalizing() && !std::current_exception()) {
+  if (gettid() != getpid() && isFinalizing() && !std::current_exception()) {
     while (true)
       pause();
   }
