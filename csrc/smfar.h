@@ -140,8 +140,9 @@ SMFAR_EXPORT enum smfar_status smfar_comm_init_rank(const struct smfar_id *id, i
  * failure 2 s), and with multicast 2 s more until no other rank can write to this rank's memory.
  * Not collective: a rank may leave once its work is done; a rank that calls a further collective
  * gets SMFAR_ERR_PEER at once. What the communicator holds, memory in the window too, stays until
- * smfar_comm_destroy. The last collective's stream must still be there. A second call does
- * nothing, nor does one for NULL or in a forked child. */
+ * smfar_comm_destroy. Calls of other threads that came before end first, later ones are refused.
+ * The last collective's stream must still be there. A second call does nothing, nor does one for
+ * NULL or in a forked child. */
 SMFAR_EXPORT void smfar_comm_finalize(smfar_comm *comm);
 
 /* Ends the communicator, after smfar_comm_finalize if that has not been called. What could not be

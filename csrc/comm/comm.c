@@ -1,8 +1,10 @@
 /* The life of a communicator, and its context on the calling thread. */
+#define _GNU_SOURCE /* pthread_mutex_clocklock */
 #include "comm.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../base/log.h"
@@ -142,6 +144,19 @@ static int part(struct smfar_comm *comm, int drained)
     return drained && life_wait_quiet(comm, AWAIT_OTHERS_MS);
 }
 
+/* Waits for calls of other threads that came before; later ones are refused. Returns 0 when one
+ * holds on for longer than any wait of a call may. */
+static int outlast_calls(struct smfar_comm *comm)
+{
+    struct timespec until;
+    int64_t wait_ms = atomic_load(&comm->timeout_ms) + DRAIN_AFTER_FAILURE_MS;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += wait_ms / 1000 + 1;
+    if (pthread_mutex_clocklock(&comm->lock, CLOCK_MONOTONIC, &until) != 0) return 0;
+    pthread_mutex_unlock(&comm->lock);
+    return 1;
+}
+
 static void destroy_gpu_objects(struct smfar_comm *comm)
 {
     struct driver *driver = comm->driver;
@@ -156,9 +171,10 @@ void smfar_comm_finalize(smfar_comm *comm)
 {
     if (!comm || comm->owner_pid != (int)getpid()) return; /* a forked child has no part in it */
     if (atomic_exchange(&comm->finalized, 1)) return;
+    int alone = outlast_calls(comm);
     int drained = drain(comm);
-    mail_stop(comm);
-    comm->quiet = part(comm, drained && !comm->unsettled);
+    if (alone) mail_stop(comm);
+    comm->quiet = part(comm, alone && drained && !comm->unsettled);
     watchdog_stop(comm);
 }
 

@@ -32,7 +32,6 @@ static enum smfar_status describe_record(struct smfar_comm *comm, int rank,
     return SMFAR_ERR_TIMEOUT;
 }
 
-/* `finder`: the rank that noticed, if not this one. */
 /* Another rank's words are there in a moment, unless it dies over them. */
 static void await_words(const struct page_failure *failure)
 {
@@ -40,6 +39,7 @@ static void await_words(const struct page_failure *failure)
         nanosleep(&(struct timespec){0, 100000}, NULL);
 }
 
+/* `finder`: the rank that noticed. */
 static void publish(struct smfar_comm *comm, int finder, enum smfar_status status,
                     uint64_t sequence, const char *text)
 {

@@ -324,6 +324,36 @@ static void free_meanwhile(struct ranks_thread *me)
     smfar_comm_destroy(allocation.comm);
 }
 
+/* Calls until it is told that this rank has left; whatever is under way then uses what is static.
+ */
+static void *call_on(void *argument)
+{
+    static float summed[100], sent[100], received[100];
+    smfar_comm *comm = argument;
+    enum smfar_status status = SMFAR_OK;
+    for (int tag = 0; status == SMFAR_OK; tag++) {
+        status = smfar_all_reduce(summed, summed, 100, SMFAR_F32, SMFAR_SUM, comm, NULL);
+        if (status == SMFAR_OK)
+            status = smfar_recv(received, sizeof received, 0, tag, comm, NULL, NULL, NULL);
+        if (status == SMFAR_OK)
+            status = smfar_send(sent, sizeof sent, 0, tag, comm, NULL, NULL, NULL);
+    }
+    EXPECT_EQ(status, SMFAR_ERR_UNSUPPORTED);
+    return NULL;
+}
+
+/* A rank leaves while another of its threads calls. */
+static void leave_meanwhile(struct ranks_thread *me)
+{
+    pthread_t thread;
+    smfar_comm *comm = join(me);
+    REQUIRE(pthread_create(&thread, NULL, call_on, comm) == 0, "no thread");
+    nanosleep(&(struct timespec){0, 3000000}, NULL);
+    smfar_comm_finalize(comm);
+    pthread_join(thread, NULL);
+    smfar_comm_destroy(comm);
+}
+
 /* Rank 0 alone allocates: that fails the group, whose ranks cannot be in step again. */
 static void lone_allocation(struct ranks_thread *me)
 {
@@ -368,6 +398,8 @@ int main(void)
     ranks_run(2, late_rank, NULL);
     ranks_run(2, free_meanwhile, NULL);
     ranks_run(2, lone_allocation, NULL);
+    for (int turn = 0; turn < 20; turn++)
+        ranks_run(1, leave_meanwhile, NULL);
     for (int turn = 0; turn < 10; turn++)
         ranks_run(3, left_early, (void *)(turn % 2 ? &mc : &peer));
     setenv("SMFAR_SM_BUDGET", "2147483648", 1);
