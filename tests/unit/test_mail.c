@@ -157,6 +157,8 @@ static void beside_collectives(smfar_comm *comm, int rank)
     must(smfar_comm_wait(comm, smfar_comm_sequence(comm), -1));
     EXPECT(numbers[rank] == RANKS, "the sum is %f", (double)numbers[rank]);
     if (rank == 2) EXPECT_EQ(smfar_request_query(request), SMFAR_PENDING);
+    must(smfar_barrier(comm, NULL)); /* nobody sends before rank 2 has looked */
+    must(smfar_comm_wait(comm, smfar_comm_sequence(comm), -1));
     if (rank == 0) end(send_to(comm, &data, 4, 2, 1));
     if (rank == 2) end(request);
     EXPECT_EQ(data, rank == 2 ? 0 : rank);
