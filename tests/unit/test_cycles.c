@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <malloc.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "../../csrc/driver/driver.h"
 #include "../../csrc/memory/multicast.h"
@@ -75,7 +76,13 @@ static struct holdings take_stock(void)
 static void expect_as_before(const struct holdings *before)
 {
     struct holdings after = take_stock();
-    EXPECT_EQ(after.descriptors, before->descriptors);
+    /* the switch's threads let go of their streams when they get to it */
+    for (int i = 0; i < 1000 && after.descriptors > before->descriptors; i++) {
+        usleep(1000);
+        after = take_stock();
+    }
+    EXPECT(after.descriptors <= before->descriptors, "%d descriptors, %d before", after.descriptors,
+           before->descriptors);
     switch_expect_no_leaks();
     /* an emulator's own memory is counted too, and a sanitizer keeps what was freed */
     if (getenv("SMFAR_TEST_EMULATED") || SANITIZED) return;
