@@ -165,7 +165,10 @@ void WorkSmfar::abort() {
 
 bool WorkSmfar::isCompleted() {
   const smfar_status status = communicator_->query(sequence_);
-  if (status == SMFAR_OK) copyBack();
+  if (status == SMFAR_OK) {
+    copyBack();
+    finishOnce(nullptr); // ends the profiler's range before the caller goes on
+  }
   return status != SMFAR_PENDING;
 }
 

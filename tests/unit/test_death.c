@@ -21,6 +21,16 @@ enum {
     STOPPED_MS = 2500 /* the deadline where a rank is only stopped */
 };
 
+/* An emulator's or a sanitizer's set-up alone takes seconds. */
+static int64_t stopped_ms(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return 6 * STOPPED_MS;
+#else
+    return getenv("SMFAR_TEST_EMULATED") ? 6 * STOPPED_MS : STOPPED_MS;
+#endif
+}
+
 enum phase { IN_SETUP, IN_COLLECTIVES, IN_ALLOCATION, AFTER_FIRST_LEFT, WITH_CHILD };
 static const char *const names[] = {"set-up", "collectives", "allocation", "after rank 0 left",
                                     "with a child"};
@@ -160,9 +170,9 @@ static void run(enum phase phase, int victim, int signal_number, int delay_us)
     memset(shared, 0, sizeof *shared);
     shared->phase = phase;
     shared->victim = victim;
-    shared->timeout_ms = signal_number == SIGKILL ? LONG_MS : STOPPED_MS;
+    shared->timeout_ms = signal_number == SIGKILL ? LONG_MS : stopped_ms();
     /* a rank that never came cannot be known to be dead: then the deadline counts */
-    if (phase == IN_SETUP) shared->timeout_ms = STOPPED_MS;
+    if (phase == IN_SETUP) shared->timeout_ms = stopped_ms();
     REQUIRE(smfar_unique_id(&shared->id) == SMFAR_OK, "%s", smfar_last_error());
     fflush(stdout);
     for (int r = 0; r < RANKS; r++) {
