@@ -58,6 +58,8 @@ static enum smfar_status open_device(struct smfar_comm *comm, const struct smfar
         return FAIL(SMFAR_ERR_ARGUMENT, "device %d: the %s has %d devices, 0 to %d", ordinal,
                     driver->name, count, count - 1);
     CU(cuDeviceGet, &comm->device, ordinal);
+    if (!driver->cuStreamWriteValue64 || !driver->cuStreamWaitValue64)
+        return FAIL(SMFAR_ERR_UNSUPPORTED, "the %s has no stream memory operations", driver->name);
     CU(cuDeviceGetAttribute, &comm->pageable, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
        comm->device);
     CU(cuDevicePrimaryCtxRetain, &comm->context, comm->device);
