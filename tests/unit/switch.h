@@ -2,6 +2,7 @@
 #ifndef SMFAR_TESTS_SWITCH_H
 #define SMFAR_TESTS_SWITCH_H
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -21,6 +22,18 @@ static inline void *switch_symbol(const char *name)
     void *symbol = dlsym(library, name);
     REQUIRE(symbol != NULL, "the switch has no %s", name);
     return symbol;
+}
+
+/* Of this process, which the switch is part of. */
+static inline int switch_open_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+    REQUIRE(folder != NULL, "no /proc/self/fd");
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
 }
 
 static inline uint64_t switch_calls(const char *function)

@@ -7,7 +7,6 @@
  *
  * Without --all: of each function the first call. With it: all calls. */
 #define _GNU_SOURCE /* pthread_setname_np */
-#include <dirent.h>
 
 #include "../../csrc/driver/driver.h"
 #include "ranks.h"
@@ -126,17 +125,6 @@ static void create(struct creation *creation)
 
 /* ---- what must hold afterwards ---- */
 
-static int open_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-    REQUIRE(folder != NULL, "no /proc/self/fd");
-    while (readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
-}
-
 /* Mappings of anybody's shared memory. */
 static int shared_mappings(void)
 {
@@ -162,14 +150,15 @@ static uint64_t held(void)
 static void wait_undone(int descriptors)
 {
     for (double limit = now() + 5; now() < limit; usleep(1000))
-        if (held() == 0 && open_descriptors() == descriptors && shared_mappings() == 0) return;
+        if (held() == 0 && switch_open_descriptors() == descriptors && shared_mappings() == 0)
+            return;
 }
 
 static void check_nothing_left(int descriptors)
 {
     wait_undone(descriptors);
     switch_expect_no_leaks();
-    EXPECT_EQ(open_descriptors(), descriptors);
+    EXPECT_EQ(switch_open_descriptors(), descriptors);
     EXPECT_EQ(shared_mappings(), 0);
 }
 
@@ -350,7 +339,7 @@ int main(int argc, char **argv)
     *(void **)&soft.call_name = switch_symbol("soft_call_name");
     *(void **)&soft.leaks = switch_symbol("soft_leaks");
     if (!verbose) REQUIRE(freopen("/dev/null", "w", stderr), "no /dev/null"); /* the warnings */
-    int descriptors = open_descriptors();
+    int descriptors = switch_open_descriptors();
     record();
     sweep(descriptors);
     blocked_while_giving_up(descriptors);
