@@ -15,3 +15,13 @@ enum smfar_status thread_start(const char *what, void *(*body)(void *argument), 
     if (code) return FAIL(SMFAR_ERR_SYSTEM, "starting %s: %s", what, strerror(code));
     return SMFAR_OK;
 }
+
+struct timespec thread_deadline(clockid_t clock, int64_t ms)
+{
+    struct timespec until;
+    clock_gettime(clock, &until);
+    int64_t ns = until.tv_nsec + ms % 1000 * 1000000;
+    until.tv_sec += ms / 1000 + ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    return until;
+}

@@ -3,11 +3,16 @@
 #define SMFAR_BASE_THREAD_H
 
 #include <pthread.h>
+#include <stdint.h>
+#include <time.h>
 
 #include "status.h"
 
 /* `what` names the thread when it cannot be started. */
 enum smfar_status thread_start(const char *what, void *(*body)(void *argument), void *argument,
                                pthread_t *thread_out);
+
+/* That many milliseconds from now on this clock, for the waits of pthread.h and semaphore.h. */
+struct timespec thread_deadline(clockid_t clock, int64_t ms);
 
 #endif

@@ -4,10 +4,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../base/log.h"
+#include "../base/thread.h"
 #include "../bootstrap/unique_id.h"
 #include "failure.h"
 #include "life.h"
@@ -148,10 +148,8 @@ static int part(struct smfar_comm *comm, int drained)
  * holds on for longer than any wait of a call may. */
 static int outlast_calls(struct smfar_comm *comm)
 {
-    struct timespec until;
     int64_t wait_ms = atomic_load(&comm->timeout_ms) + DRAIN_AFTER_FAILURE_MS;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += wait_ms / 1000 + 1;
+    struct timespec until = thread_deadline(CLOCK_MONOTONIC, wait_ms);
     if (pthread_mutex_clocklock(&comm->lock, CLOCK_MONOTONIC, &until) != 0) return 0;
     pthread_mutex_unlock(&comm->lock);
     return 1;

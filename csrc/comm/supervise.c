@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "../base/log.h"
 #include "../base/thread.h"
@@ -52,11 +51,7 @@ static void *run(void *argument)
 /* Waits a moment. Returns 1 when the thread has ended. */
 static int wait_finished(struct supervised *it)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK_MS * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    struct timespec until = thread_deadline(CLOCK_REALTIME, LOOK_MS);
     pthread_mutex_lock(&it->lock);
     if (!it->finished) pthread_cond_timedwait(&it->changed, &it->lock, &until);
     int finished = it->finished;

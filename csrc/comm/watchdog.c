@@ -3,7 +3,6 @@
 #include "watchdog.h"
 
 #include <stdio.h>
-#include <time.h>
 
 #include "../base/log.h"
 #include "../base/thread.h"
@@ -27,11 +26,7 @@ static void look_for_dead(struct smfar_comm *comm)
 /* 1 when it is time to end. */
 static int wait_period(struct smfar_comm *comm)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += PERIOD_MS * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    struct timespec until = thread_deadline(CLOCK_MONOTONIC, PERIOD_MS);
     return sem_clockwait(&comm->watch_stop, CLOCK_MONOTONIC, &until) == 0;
 }
 
