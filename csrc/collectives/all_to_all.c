@@ -110,8 +110,7 @@ enum smfar_status all_to_all_v_enqueue(struct call *call, const void *const *sen
 {
     const struct planned *planned;
     uint64_t bytes = 0;
-    enum smfar_status status = collective_plan(call, &planned);
-    if (status == SMFAR_OK) status = channel_begin(call);
+    enum smfar_status status = collective_begin(call, &planned);
     if (status != SMFAR_OK) return status;
     for (int r = 0; r < call->comm->ranks; r++)
         bytes += recv_count[r] * dtype_bytes(call->dtype);

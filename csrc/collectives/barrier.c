@@ -4,10 +4,7 @@
 enum smfar_status barrier_enqueue(struct call *call)
 {
     const struct planned *planned;
-    enum smfar_status status = collective_plan(call, &planned);
-    if (status != SMFAR_OK) return status;
-    call->kernel = planned->plan.kernel;
-    status = channel_begin(call);
+    enum smfar_status status = collective_begin(call, &planned);
     if (status != SMFAR_OK) return status;
     collective_count(planned, 0, 0);
     return channel_end(call, channel_barrier(call, 1));

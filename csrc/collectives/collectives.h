@@ -32,6 +32,9 @@ struct planned {
 /* The plan for a call; it stays as it is until the communicator's next call. */
 enum smfar_status collective_plan(const struct call *call, const struct planned **planned_out);
 
+/* The same, and begins the call on its stream. */
+enum smfar_status collective_begin(struct call *call, const struct planned **planned_out);
+
 /* Counts the call on its path. */
 void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes);
 

@@ -51,6 +51,14 @@ enum smfar_status collective_plan(const struct call *call, const struct planned 
     return SMFAR_OK;
 }
 
+enum smfar_status collective_begin(struct call *call, const struct planned **planned_out)
+{
+    enum smfar_status status = collective_plan(call, planned_out);
+    if (status != SMFAR_OK) return status;
+    call->kernel = (*planned_out)->plan.kernel;
+    return channel_begin(call);
+}
+
 void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes)
 {
     struct smfar_path *path = planned->path;

@@ -72,8 +72,7 @@ static uint64_t staged(const struct call *call, const struct move *move, size_t 
 enum smfar_status move_enqueue(struct call *call, const struct move *move)
 {
     const struct planned *planned;
-    enum smfar_status status = collective_plan(call, &planned);
-    if (status == SMFAR_OK) status = channel_begin(call);
+    enum smfar_status status = collective_begin(call, &planned);
     if (status != SMFAR_OK) return status;
     size_t element = dtype_bytes(call->dtype), total = call->count * element;
     struct loop loop = {move, planned->plan.chunk * element, 0, 0};

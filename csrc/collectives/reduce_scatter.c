@@ -26,12 +26,9 @@ fail:
 enum smfar_status reduce_scatter_enqueue(struct call *call, const void *const *send, void *recv)
 {
     const struct planned *planned;
-    enum smfar_status status = collective_plan(call, &planned);
+    enum smfar_status status = collective_begin(call, &planned);
     if (status != SMFAR_OK) return status;
     const struct plan *plan = &planned->plan;
-    call->kernel = plan->kernel;
-    status = channel_begin(call);
-    if (status != SMFAR_OK) return status;
     size_t element = dtype_bytes(call->dtype), total = call->count * element, at = 0;
     do { /* also once for no elements: the others compare what this rank has called */
         size_t bytes = total - at < plan->chunk * element ? total - at : plan->chunk * element;
