@@ -102,6 +102,23 @@ fail:
     return status;
 }
 
+enum smfar_status smfar_hint_set(const struct smfar_hint *hint)
+{
+    struct hint wish = {ALGORITHM_ANY, 0};
+    if (hint && hint->sm_budget < 0)
+        return FAIL(SMFAR_ERR_ARGUMENT, "an SM budget of %d blocks: 1 or more, or 0 for no wish",
+                    hint->sm_budget);
+    if (hint && hint->algorithm) wish.algorithm = algorithm_named(hint->algorithm);
+    if (wish.algorithm == ALGORITHMS)
+        return FAIL(SMFAR_ERR_ARGUMENT,
+                    "algorithm \"%s\" is none of twoshot_mc, split_mc, oneshot_peer, twoshot_peer, "
+                    "split_peer",
+                    hint->algorithm);
+    if (hint) wish.sm_budget = hint->sm_budget;
+    plan_hint = wish;
+    return SMFAR_OK;
+}
+
 /* ---- the window ---- */
 
 /* Collective. Ranks that are no longer in step here cannot agree on offsets again. */
@@ -222,11 +239,11 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
         snprintf(text, size,
                  "all_reduce(%s, %s, %zu elements) over %d ranks: %s, %d blocks of %d threads, "
                  "%llu elements a step, because %s; the tensor %s%s",
-                 name_op((int)op), name_dtype((int)dtype), count, comm->ranks, plan.algorithm,
+                 name_op((int)op), name_dtype((int)dtype), count, comm->ranks, plan.name,
                  plan.blocks, plan.threads, (unsigned long long)plan.chunk, plan.reason,
-                 plan.oneshot ? "is read and written where it lies"
-                 : inside     ? "lies in the window: no staging"
-                              : "lies outside the window: copied through a staging slot",
+                 plan.algorithm == ALGORITHM_ONESHOT_PEER ? "is read and written where it lies"
+                 : inside                                 ? "lies in the window: no staging"
+                          : "lies outside the window: copied through a staging slot",
                  apart);
     return status;
 }

@@ -188,6 +188,20 @@ SMFAR_EXPORT int smfar_comm_released(smfar_comm *comm, uint64_t sequence);
 SMFAR_EXPORT enum smfar_status smfar_comm_wait(smfar_comm *comm, uint64_t sequence,
                                                int64_t timeout_ms);
 
+/* ---- wishes ---- */
+
+/* What the calling thread wishes for its later calls. The budget changes how many blocks a kernel
+ * has and nothing else, so ranks may differ in it. The algorithm must be the same on every rank;
+ * calls that it cannot serve take the usual way. */
+struct smfar_hint {
+    int sm_budget;         /* most blocks; 0: the communicator's */
+    const char *algorithm; /* "twoshot_mc", "split_mc", "oneshot_peer", "twoshot_peer",
+                              "split_peer"; NULL: whichever suits */
+};
+
+/* Replaces the thread's wishes; NULL: none. */
+SMFAR_EXPORT enum smfar_status smfar_hint_set(const struct smfar_hint *hint);
+
 /* ---- memory in the symmetric window ---- */
 
 /* Collective. Device memory (with the software switch: host memory) that every rank can reach,

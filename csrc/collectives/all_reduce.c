@@ -110,10 +110,14 @@ static enum smfar_status run_twoshot(struct call *call, const struct planned *pl
 enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *recv)
 {
     const struct planned *planned;
-    enum smfar_status status = collective_begin(call, &planned);
+    enum smfar_status status = collective_plan(call, &planned);
     if (status != SMFAR_OK) return status;
-    status = planned->plan.oneshot ? run_oneshot(call, planned, send, recv)
-                                   : run_twoshot(call, planned, send, recv);
+    if (planned->plan.streams) return split_enqueue(call, planned, send, recv);
+    status = collective_begin(call, &planned);
+    if (status != SMFAR_OK) return status;
+    status = planned->plan.algorithm == ALGORITHM_ONESHOT_PEER
+                 ? run_oneshot(call, planned, send, recv)
+                 : run_twoshot(call, planned, send, recv);
     return channel_end(call, status);
 }
 

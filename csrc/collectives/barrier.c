@@ -1,4 +1,5 @@
-/* Barrier: one launch of the barrier kernel. */
+/* Barrier: one meeting of the streams, or one launch of the barrier kernel. */
+#include "../comm/meeting.h"
 #include "collectives.h"
 
 enum smfar_status barrier_enqueue(struct call *call)
@@ -7,5 +8,7 @@ enum smfar_status barrier_enqueue(struct call *call)
     enum smfar_status status = collective_begin(call, &planned);
     if (status != SMFAR_OK) return status;
     collective_count(planned, 0, 0);
-    return channel_end(call, channel_barrier(call, 1));
+    struct meeting last = {.last = 1};
+    return channel_end(call, planned->plan.streams ? meeting_enqueue(call, &last)
+                                                   : channel_barrier(call, 1));
 }

@@ -35,6 +35,10 @@ enum smfar_status collective_plan(const struct call *call, const struct planned 
 /* The same, and begins the call on its stream. */
 enum smfar_status collective_begin(struct call *call, const struct planned **planned_out);
 
+/* An all-reduce by split_mc or split_peer. */
+enum smfar_status split_enqueue(struct call *call, const struct planned *planned, const void *send,
+                                void *recv);
+
 /* Counts the call on its path. */
 void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes);
 

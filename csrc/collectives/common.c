@@ -17,15 +17,16 @@ struct plan_cache {
 struct plan_query collective_query(const struct call *call)
 {
     const struct smfar_comm *comm = call->comm;
-    return (struct plan_query){call->collective,      call->dtype, call->op,
-                               call->count,           comm->ranks, comm->agreed,
-                               comm->multicast_reason};
+    return (struct plan_query){call->collective, call->dtype,  call->op,  call->count,
+                               comm->ranks,      comm->agreed, plan_hint, comm->multicast_reason};
 }
 
 static int same_call(const struct plan_query *query, const struct call *call)
 {
     return query->ranks && query->count == call->count && (int)query->dtype == call->dtype &&
-           (int)query->op == call->op && query->collective == call->collective;
+           (int)query->op == call->op && query->collective == call->collective &&
+           query->hint.algorithm == plan_hint.algorithm &&
+           query->hint.sm_budget == plan_hint.sm_budget;
 }
 
 enum smfar_status collective_plan(const struct call *call, const struct planned **planned_out)
@@ -46,8 +47,7 @@ enum smfar_status collective_plan(const struct call *call, const struct planned 
         return status;
     }
     planned->comm = comm;
-    planned->path =
-        channel_path(comm, call->collective, planned->plan.algorithm, planned->plan.reason);
+    planned->path = channel_path(comm, call->collective, planned->plan.name, planned->plan.reason);
     return SMFAR_OK;
 }
 

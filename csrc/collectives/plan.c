@@ -12,8 +12,34 @@ enum {
     MC_THREADS = 1024,
     PEER_THREADS = 512,
     LEAST_THREADS = 128,
-    ONESHOT_READS = 512 << 10 /* what each rank may read for the sake of one barrier less */
+    ONESHOT_READS = 512 << 10, /* what each rank may read for the sake of one barrier less */
+    LEGS = 4,
+    LEG_LEAST = 64 /* as a part of the largest step, which takes some 200 us */
 };
+
+_Thread_local struct hint plan_hint;
+
+const char *const algorithm_names[ALGORITHMS] = {
+    "any", "twoshot_mc", "split_mc", "oneshot_peer", "twoshot_peer", "split_peer",
+};
+
+enum algorithm algorithm_named(const char *name)
+{
+    int i = 0;
+    while (i < ALGORITHMS && strcmp(algorithm_names[i], name))
+        i++;
+    return (enum algorithm)i;
+}
+
+static int is_split(enum algorithm algorithm)
+{
+    return algorithm == ALGORITHM_SPLIT_MC || algorithm == ALGORITHM_SPLIT_PEER;
+}
+
+static int is_mc(enum algorithm algorithm)
+{
+    return algorithm == ALGORITHM_TWOSHOT_MC || algorithm == ALGORITHM_SPLIT_MC;
+}
 
 /* Measured for switch kernels elsewhere: two blocks carry a link's share at eight ranks, four at
  * fewer, where each rank reduces more. Over peers eight fill the link. */
@@ -25,21 +51,35 @@ static int default_budget(int multicast, int ranks)
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-/* As many threads as have work, then as many blocks as that fills, up to the budget. */
-static void shape(const struct plan_query *query, int multicast, int oneshot, struct plan *plan)
+static int budget_of(const struct plan_query *query, int multicast)
+{
+    int budget = default_budget(multicast, query->ranks);
+    if (query->agreed.sm_budget) budget = query->agreed.sm_budget;
+    if (query->hint.sm_budget) budget = query->hint.sm_budget;
+    if (query->agreed.sm_budget) budget = least(budget, query->agreed.sm_budget);
+    return least(budget, query->agreed.resident_blocks);
+}
+
+/* What one launch reduces or, in a one-shot, reads. */
+static uint64_t bytes_per_launch(const struct plan_query *query, const struct plan *plan)
 {
     uint64_t chunk = query->count < plan->chunk ? query->count : plan->chunk;
     uint64_t bytes = chunk * dtype_bytes(query->dtype);
-    int divided = !oneshot && query->collective != COLLECTIVE_REDUCE_SCATTER;
-    if (divided) bytes /= (uint64_t)query->ranks;
+    if (plan->algorithm == ALGORITHM_ONESHOT_PEER || query->collective == COLLECTIVE_REDUCE_SCATTER)
+        return bytes;
+    bytes /= (uint64_t)query->ranks;
+    return plan->leg && plan->leg < bytes ? plan->leg : bytes;
+}
+
+/* As many threads as have work, then as many blocks as that fills, up to the budget. */
+static void shape(const struct plan_query *query, struct plan *plan)
+{
+    int multicast = is_mc(plan->algorithm);
     uint64_t each = multicast ? MC_BYTES : PEER_BYTES / (uint64_t)query->ranks;
-    if (oneshot) each = 32;
+    if (plan->algorithm == ALGORITHM_ONESHOT_PEER) each = 32;
     if (each < 16) each = 16;
-    uint64_t threads = (bytes + each - 1) / each;
-    int most = multicast ? MC_THREADS : PEER_THREADS;
-    int budget = default_budget(multicast, query->ranks);
-    if (query->agreed.sm_budget) budget = query->agreed.sm_budget;
-    budget = least(budget, query->agreed.resident_blocks);
+    uint64_t threads = (bytes_per_launch(query, plan) + each - 1) / each;
+    int most = multicast ? MC_THREADS : PEER_THREADS, budget = budget_of(query, multicast);
     uint64_t blocks = (threads + (uint64_t)most - 1) / (uint64_t)most;
     plan->blocks = blocks<1 ? 1 : blocks>(uint64_t) budget ? budget : (int)blocks;
     plan->threads = threads >= (uint64_t)most ? most : ((int)threads + 31) / 32 * 32;
@@ -73,29 +113,67 @@ static int fits_oneshot(const struct plan_query *query)
            bytes <= ONESHOT_READS / (uint64_t)query->ranks;
 }
 
-static enum smfar_status plan_reduction(const struct plan_query *query, struct plan *plan)
+/* The kernel by which an algorithm can serve the call, or KERNELS. */
+static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm algorithm)
 {
-    enum kernel_id mc = kernel_find("all_reduce_twoshot_mc", query->op, query->dtype);
-    enum kernel_id peer = kernel_find("all_reduce_twoshot_peer", query->op, query->dtype);
-    if (peer == KERNELS)
-        return FAIL(SMFAR_ERR_UNSUPPORTED, "%s(%s) of %s is not available: %s",
-                    name_collective(query->collective), name_op(query->op),
-                    name_dtype(query->dtype), why_not(query));
-    enum kernel_id oneshot = kernel_find("all_reduce_oneshot_peer", query->op, query->dtype);
-    int multicast = query->agreed.multicast && mc != KERNELS;
-    plan->oneshot = !multicast && oneshot != KERNELS && fits_oneshot(query);
-    plan->algorithm = multicast ? "twoshot_mc" : plan->oneshot ? "oneshot_peer" : "twoshot_peer";
-    plan->kernel = multicast ? mc : plan->oneshot ? oneshot : peer;
-    shape(query, multicast, plan->oneshot, plan);
-    if (multicast)
+    char file[64];
+    int whole = query->collective == COLLECTIVE_ALL_REDUCE;
+    if (is_mc(algorithm) && !query->agreed.multicast) return KERNELS;
+    if (is_split(algorithm) && (!whole || !query->agreed.stream_waits)) return KERNELS;
+    if (algorithm == ALGORITHM_ONESHOT_PEER && !fits_oneshot(query)) return KERNELS;
+    snprintf(file, sizeof(file), "all_reduce_%s", algorithm_names[algorithm]);
+    return kernel_find(file, query->op, query->dtype);
+}
+
+static void say_why(const struct plan_query *query, struct plan *plan)
+{
+    const char *op = name_op(query->op), *dtype = name_dtype(query->dtype);
+    if (query->hint.algorithm == plan->algorithm)
+        snprintf(plan->reason, sizeof(plan->reason), "it was asked for");
+    else if (is_mc(plan->algorithm))
         snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the switch has %s of %s",
-                 name_op(query->op), name_dtype(query->dtype));
+                 op, dtype);
     else if (query->agreed.multicast)
-        snprintf(plan->reason, sizeof(plan->reason), "the switch has no safe %s of %s",
-                 name_op(query->op), name_dtype(query->dtype));
+        snprintf(plan->reason, sizeof(plan->reason), "the switch has no safe %s of %s", op, dtype);
     else
         snprintf(plan->reason, sizeof(plan->reason), "multicast is %.120s",
                  query->multicast_reason);
+}
+
+/* The first that serves: what was asked for, then the defaults. */
+static enum algorithm choose(const struct plan_query *query)
+{
+    const enum algorithm order[] = {query->hint.algorithm, ALGORITHM_TWOSHOT_MC,
+                                    ALGORITHM_ONESHOT_PEER, ALGORITHM_TWOSHOT_PEER};
+    int i = order[0] == ALGORITHM_ANY;
+    while (i < 3 && kernel_of(query, order[i]) == KERNELS)
+        i++;
+    return order[i];
+}
+
+/* A share in LEGS legs, but none shorter than is worth a launch and a copy of its own. */
+static size_t leg_bytes(const struct plan_query *query, const struct plan *plan)
+{
+    uint64_t elements = query->count < plan->chunk ? query->count : plan->chunk;
+    size_t share = elements * dtype_bytes((int)query->dtype) / (size_t)query->ranks;
+    size_t least = query->agreed.chunk_bytes / LEG_LEAST, leg = share / LEGS;
+    if (leg < least) leg = least;
+    return leg / 128 * 128 + 128;
+}
+
+static enum smfar_status plan_reduction(const struct plan_query *query, struct plan *plan)
+{
+    plan->algorithm = choose(query);
+    plan->kernel = kernel_of(query, plan->algorithm);
+    if (plan->kernel == KERNELS)
+        return FAIL(SMFAR_ERR_UNSUPPORTED, "%s(%s) of %s is not available: %s",
+                    name_collective(query->collective), name_op(query->op),
+                    name_dtype(query->dtype), why_not(query));
+    plan->name = algorithm_names[plan->algorithm];
+    plan->streams = is_split(plan->algorithm);
+    if (plan->streams) plan->leg = leg_bytes(query, plan);
+    shape(query, plan);
+    say_why(query, plan);
     return SMFAR_OK;
 }
 
@@ -105,10 +183,11 @@ static void plan_copies(const struct plan_query *query, struct plan *plan)
     int same =
         query->collective == COLLECTIVE_BROADCAST || query->collective == COLLECTIVE_ALL_GATHER;
     int multicast = same && query->agreed.multicast && query->agreed.multicast_copy;
-    plan->algorithm = multicast ? "copy_mc" : "copy_peer";
+    plan->name = multicast ? "copy_mc" : "copy_peer";
     plan->kernel = KERNELS;
-    plan->blocks = 1; /* of the barriers */
-    plan->threads = 32;
+    plan->streams = query->agreed.stream_waits;
+    plan->blocks = plan->streams ? 0 : 1; /* of the barriers */
+    plan->threads = plan->streams ? 0 : 32;
     snprintf(plan->reason, sizeof(plan->reason), "%s",
              multicast ? "copies to the multicast address were tried and work"
              : same    ? "one copy to each peer: no copies to a multicast address here"
@@ -118,7 +197,7 @@ static void plan_copies(const struct plan_query *query, struct plan *plan)
 /* How many pieces a pair of ranks needs is known to those two alone. */
 static void plan_messages(struct plan *plan)
 {
-    plan->algorithm = "messages";
+    plan->name = "messages";
     plan->kernel = KERNELS;
     plan->blocks = 1; /* of the barrier */
     plan->threads = 32;
@@ -127,7 +206,14 @@ static void plan_messages(struct plan *plan)
 
 static void plan_barrier(const struct plan_query *query, struct plan *plan)
 {
-    plan->algorithm = query->agreed.multicast ? "kernel_mc" : "kernel_peer";
+    if (query->agreed.stream_waits) {
+        plan->name = "streams";
+        plan->kernel = KERNELS;
+        plan->streams = 1;
+        snprintf(plan->reason, sizeof(plan->reason), "streams can wait: no kernel");
+        return;
+    }
+    plan->name = query->agreed.multicast ? "kernel_mc" : "kernel_peer";
     plan->kernel = query->agreed.multicast ? KERNEL_barrier_mc : KERNEL_barrier_peer;
     plan->blocks = 1;
     plan->threads = 32;

@@ -6,6 +6,27 @@
 #include "../comm/comm.h"
 #include "../comm/names.h"
 
+/* The ways of reducing. ANY: whichever suits. */
+enum algorithm {
+    ALGORITHM_ANY,
+    ALGORITHM_TWOSHOT_MC,
+    ALGORITHM_SPLIT_MC,
+    ALGORITHM_ONESHOT_PEER,
+    ALGORITHM_TWOSHOT_PEER,
+    ALGORITHM_SPLIT_PEER,
+    ALGORITHMS
+};
+extern const char *const algorithm_names[ALGORITHMS];
+
+/* ALGORITHMS where there is none of this name. */
+enum algorithm algorithm_named(const char *name);
+
+/* What the calling thread wishes: see smfar_hint_set. */
+struct hint {
+    enum algorithm algorithm;
+    int sm_budget; /* 0: no wish */
+};
+
 struct plan_query {
     enum collective collective;
     enum smfar_dtype dtype;
@@ -13,20 +34,26 @@ struct plan_query {
     uint64_t count;
     int ranks;
     struct agreed agreed;
+    struct hint hint;
     const char *multicast_reason;
 };
 
 struct plan {
-    const char *algorithm; /* "twoshot_mc" */
-    enum kernel_id kernel; /* KERNELS where no kernel moves data */
-    int oneshot; /* the kernel reads the tensor where it is, and uses the one-shot slots */
+    const char *name;         /* "twoshot_mc" */
+    enum algorithm algorithm; /* ANY where nothing is reduced */
+    enum kernel_id kernel;    /* KERNELS where no kernel moves data */
+    int streams;              /* the streams meet; no kernel waits for another rank */
     int blocks, threads;
     uint64_t chunk; /* elements in one step */
+    size_t leg;     /* bytes that a split all-reduce reduces, and then copies, at a time */
     char reason[160];
 };
 
 /* Plans of one communicator's recent calls, so that a repeated call does not plan again. */
 struct plan_cache;
+
+/* The calling thread's. */
+extern _Thread_local struct hint plan_hint;
 
 /* SMFAR_ERR_UNSUPPORTED, naming op and type, when there is no way yet. */
 enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_out);

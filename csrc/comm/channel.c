@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "../base/hash.h"
+#include "courier.h"
 #include "failure.h"
+#include "meeting.h"
 #include "ring.h"
 
 /* Only what must be equal on every rank, and nothing that differs legally: no offsets, no launch
@@ -41,6 +43,7 @@ static void announce(const struct call *call)
     entry->kernel = call->kernel;
     entry->count = call->count;
     entry->scale = call->scale;
+    entry->place = call->place;
     entry->chain = ring_chain(comm, call->sequence, call->hash);
     atomic_store_explicit(&entry->sequence, call->sequence, memory_order_release);
 }
@@ -92,7 +95,8 @@ enum smfar_status channel_begin(struct call *call)
     if (!call->stream) call->stream = comm->stream;
     call->sequence = atomic_load(&comm->sequence) + 1;
     call->hash = hash_call(call);
-    enum smfar_status status = order_streams(call);
+    enum smfar_status status = courier_await_collected(comm, call->sequence);
+    if (status == SMFAR_OK) status = order_streams(call);
     if (status != SMFAR_OK) return give_up(call, status);
     announce(call);
     status = join_others(call);
@@ -137,17 +141,21 @@ enum smfar_status channel_barrier(struct call *call, int last)
     return channel_launch(call, id, 1, 32, last, &args);
 }
 
-/* Not a write by the stream, which would say so whatever happened to the kernels before it. */
+/* Where a kernel has waited for the others, not a write by the stream, which would say so whatever
+ * happened to the kernels before it. */
 static enum smfar_status finish(struct call *call)
 {
     struct kargs args;
+    if (call->meetings) return meeting_pass(call);
     memset(&args, 0, sizeof(args));
     return channel_launch(call, KERNEL_finish_peer, 1, 32, 1, &args);
 }
 
 enum smfar_status channel_end(struct call *call, enum smfar_status status)
 {
-    call->comm->last_stream = call->stream;
+    struct smfar_comm *comm = call->comm;
+    comm->last_stream = call->stream;
+    if (call->meetings) atomic_store(&comm->streamed, call->sequence);
     if (status == SMFAR_OK && !call->finished) status = finish(call);
     return status == SMFAR_OK ? SMFAR_OK : give_up(call, status);
 }

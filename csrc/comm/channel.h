@@ -17,7 +17,9 @@ struct call {
     enum kernel_id kernel;
     uint64_t sequence; /* set by channel_begin */
     uint32_t hash;     /* of all that must be equal on every rank */
-    int finished;      /* the last launch marks the collective done */
+    int finished; /* the last launch, or the stream's last meeting, marks the collective done */
+    uint64_t meetings; /* enqueued so far */
+    size_t place;      /* see page_entry; set before channel_begin */
 };
 
 enum smfar_status channel_begin(struct call *call);
@@ -27,7 +29,8 @@ enum smfar_status channel_begin(struct call *call);
 enum smfar_status channel_launch(struct call *call, enum kernel_id id, int blocks, int threads,
                                  int last, struct kargs *args);
 
-/* A barrier of all ranks on the stream, by the barrier kernel. */
+/* A barrier of all ranks on the stream, by the barrier kernel. meeting.h has one without a kernel.
+ */
 enum smfar_status channel_barrier(struct call *call, int last);
 
 /* Also after a failed step: what was enqueued is still ordered and counted. */

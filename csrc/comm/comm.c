@@ -9,6 +9,7 @@
 #include "../base/log.h"
 #include "../base/thread.h"
 #include "../bootstrap/unique_id.h"
+#include "courier.h"
 #include "failure.h"
 #include "life.h"
 #include "mail.h"
@@ -130,7 +131,7 @@ static int drain(struct smfar_comm *comm)
     if (!comm->page.host || sequence == 0 || !comm->last_stream) return 1;
     if (failure_check(comm) == SMFAR_OK) work_wait(comm, sequence, atomic_load(&comm->timeout_ms));
     if (failure_check(comm) != SMFAR_OK) return stream_ended(comm);
-    return atomic_load(&comm->page.host->words[comm->rank].done) >= sequence;
+    return work_query(comm, sequence) == SMFAR_OK;
 }
 
 /* Tells that this rank leaves, and waits until no other rank's kernel can write to its memory
@@ -158,6 +159,7 @@ static int outlast_calls(struct smfar_comm *comm)
 static void destroy_gpu_objects(struct smfar_comm *comm)
 {
     struct driver *driver = comm->driver;
+    courier_free(comm);
     if (comm->stream) CU_WARN(cuStreamDestroy, comm->stream);
     if (comm->order) CU_WARN(cuEventDestroy, comm->order);
     kernels_unload(comm->kernels);
@@ -172,6 +174,7 @@ void smfar_comm_finalize(smfar_comm *comm)
     int alone = outlast_calls(comm);
     int drained = drain(comm);
     if (alone) mail_stop(comm);
+    if (alone) courier_stop(comm);
     comm->quiet = part(comm, alone && drained && !comm->unsettled);
     watchdog_stop(comm);
 }

@@ -20,6 +20,7 @@ struct agreed {
     int resident_blocks;  /* blocks of 1024 threads that each rank can have resident */
     int multicast;        /* in use */
     int multicast_copy;   /* copies to a multicast address have been seen to work */
+    int stream_waits;     /* streams meet where kernels need not */
     size_t chunk_bytes;   /* the most that a step moves: the staging slot's size */
     size_t oneshot_bytes; /* the most that a one-shot takes */
     size_t mailbox_bytes; /* of each pair of ranks, behind the staging slot */
@@ -31,6 +32,7 @@ struct capability {
     int32_t sm_count, sm_budget;
     int32_t compute;   /* 90 is 9.0 */
     int32_t multicast; /* 1: as far as this rank knows */
+    int32_t stream_waits;
     uint64_t window_bytes, chunk_bytes;
     char reason[120]; /* why not multicast */
     char device[64];
@@ -65,6 +67,10 @@ struct smfar_comm {
     int path_count;
     struct plan_cache *plans; /* of collectives/ */
     struct mail *mail;        /* NULL before the first message */
+    struct courier *courier;  /* of copies into other ranks' tensors */
+
+    _Atomic uint64_t streamed; /* the last collective whose end its stream alone has told */
+    _Atomic uint64_t certain;  /* see work.c */
 
     _Atomic int finalized; /* this rank has left the group */
     int quiet;             /* and nothing can use its memory any more */

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "../base/log.h"
+#include "meeting.h"
 #include "ring.h"
 
 static void describe_mismatch(struct smfar_comm *comm, uint64_t sequence, char *text, size_t size)
@@ -15,20 +16,25 @@ static void describe_mismatch(struct smfar_comm *comm, uint64_t sequence, char *
     ring_describe_all(comm, sequence, text + n, size - (size_t)n);
 }
 
+static void describe_late(struct smfar_comm *comm, int finder, int late, uint64_t sequence,
+                          char *text, size_t size)
+{
+    char call[160];
+    ring_describe(comm, finder, sequence, call, sizeof(call));
+    snprintf(text, size,
+             "rank %d did not come to collective number %llu, %s on rank %d, within %lld ms", late,
+             (unsigned long long)sequence, call, finder, (long long)atomic_load(&comm->timeout_ms));
+}
+
 /* What the error record of rank `rank`'s kernel says. */
 static enum smfar_status describe_record(struct smfar_comm *comm, int rank,
                                          const struct error_record *record, char *text, size_t size)
 {
-    char call[160];
     if (record->code == ERROR_MISMATCH) {
         describe_mismatch(comm, record->sequence, text, size);
         return SMFAR_ERR_MISMATCH;
     }
-    ring_describe(comm, rank, record->sequence, call, sizeof(call));
-    snprintf(text, size,
-             "rank %d did not come to collective number %llu, %s on rank %d, within %lld ms",
-             (int)record->peer, (unsigned long long)record->sequence, call, rank,
-             (long long)atomic_load(&comm->timeout_ms));
+    describe_late(comm, rank, (int)record->peer, record->sequence, text, size);
     return SMFAR_ERR_TIMEOUT;
 }
 
@@ -56,12 +62,21 @@ static void publish(struct smfar_comm *comm, int finder, enum smfar_status statu
     await_words(failure);
     /* partner: the kernels' ld.relaxed.sys of the abort word */
     atomic_store_explicit(&comm->page.host->abort, 1, memory_order_release);
+    meeting_release(comm);
 }
 
 void failure_publish(struct smfar_comm *comm, enum smfar_status status, uint64_t sequence,
                      const char *text)
 {
     publish(comm, comm->rank, status, sequence, text);
+}
+
+enum smfar_status failure_late(struct smfar_comm *comm, int finder, int late, uint64_t sequence)
+{
+    char text[PAGE_TEXT];
+    describe_late(comm, finder, late, sequence, text, sizeof(text));
+    failure_publish(comm, SMFAR_ERR_TIMEOUT, sequence, text);
+    return FAIL(SMFAR_ERR_TIMEOUT, "%s", text);
 }
 
 enum smfar_status failure_mismatch(struct smfar_comm *comm, uint64_t sequence)
@@ -119,14 +134,13 @@ enum smfar_status failure_check_left(struct smfar_comm *comm, uint64_t sequence)
     char text[PAGE_TEXT];
     for (int r = 0; r < comm->ranks; r++) {
         struct page_words *words = &comm->page.host->words[r];
-        /* a rank leaves once its own work is done: `done` is final */
-        if (!atomic_load(&words->left) || atomic_load(&words->done) >= sequence) continue;
+        /* a rank leaves once its own work is done: its words are final */
+        if (!atomic_load(&words->left) || page_ended(words) >= sequence) continue;
         snprintf(
             text, sizeof(text),
             "rank %d has left the group: it destroyed its communicator after collective number "
             "%llu, and rank %d called number %llu",
-            r, (unsigned long long)atomic_load(&words->done), comm->rank,
-            (unsigned long long)sequence);
+            r, (unsigned long long)page_ended(words), comm->rank, (unsigned long long)sequence);
         failure_publish(comm, SMFAR_ERR_PEER, sequence, text);
         return failure_check(comm); /* it may have left because of another failure */
     }

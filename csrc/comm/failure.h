@@ -19,6 +19,10 @@ enum smfar_status failure_check_left(struct smfar_comm *comm, uint64_t sequence)
 void failure_publish(struct smfar_comm *comm, enum smfar_status status, uint64_t sequence,
                      const char *text);
 
+/* Tells every rank that rank `late` did not come to collective number `sequence` in time, by what
+ * rank `finder` has seen. Returns SMFAR_ERR_TIMEOUT. */
+enum smfar_status failure_late(struct smfar_comm *comm, int finder, int late, uint64_t sequence);
+
 /* Tells every rank that ranks called different collectives as number `sequence`, and what each
  * called. Returns SMFAR_ERR_MISMATCH. */
 enum smfar_status failure_mismatch(struct smfar_comm *comm, uint64_t sequence);

@@ -45,7 +45,7 @@ static int is_quiet(const struct smfar_comm *comm, int rank)
     const struct page_words *words = &comm->page.host->words[rank];
     uint32_t left = atomic_load(&words->left);
     if (atomic_load(&life_of(comm, rank)->state) == LIFE_ENDED || left == LEFT_QUIET) return 1;
-    return left == LEFT_NOT && atomic_load(&words->done) >= atomic_load(&words->begun);
+    return left == LEFT_NOT && page_ended(words) >= atomic_load(&words->begun);
 }
 
 int life_wait_quiet(struct smfar_comm *comm, int64_t timeout_ms)

@@ -21,8 +21,8 @@ struct page_entry {
     uint32_t kernel; /* enum kernel_id */
     uint32_t chain;  /* hash of this and all earlier calls */
     uint64_t count;
-    double scale; /* of PREMUL_SUM */
-    uint8_t pad[8];
+    double scale;   /* of PREMUL_SUM */
+    uint64_t place; /* where in its window the rank wants what others copy to it; 0: in the slot */
 };
 static_assert(sizeof(struct page_entry) == 64, "one line");
 
@@ -44,6 +44,16 @@ struct page_words {
     _Atomic uint64_t gate;     /* written by the stream: messages of this collective may begin */
     _Atomic uint64_t served; /* the stream goes on once the messages of this collective have come */
     uint8_t pad[16];
+    /* a line of their own, since streams of other ranks look at it: see meeting.h and courier.h */
+    _Atomic uint64_t arrived; /* the last meeting that the rank's stream has come to; written by it,
+                               * or far ahead after a failure */
+    _Atomic uint64_t carried; /* the last leg whose copies have been made; likewise */
+    _Atomic uint64_t passed;  /* number of the last collective that the rank's stream has passed,
+                               * of those that end without a kernel */
+    _Atomic uint64_t place;   /* where the rank's chunk lies; written by its stream */
+    _Atomic uint64_t collected; /* number of the last collective of which the rank's host has read
+                                 * where the others' tensors lie */
+    uint8_t rest[24];
 };
 
 /* LEFT_RUNNING: in spite of that something of the rank's own has not ended. */
@@ -87,8 +97,18 @@ static_assert(offsetof(struct host_page, words) == PAGE_DONE, "done");
 static_assert(offsetof(struct host_page, words) + offsetof(struct page_words, released) ==
                   PAGE_RELEASED,
               "released");
+static_assert(offsetof(struct host_page, words) + offsetof(struct page_words, place) == PAGE_PLACE,
+              "place");
 static_assert(sizeof(struct page_words) == PAGE_WORDS, "words");
 static_assert((int)SMFAR_MAX_RANKS == KARGS_MAX_RANKS, "ranks");
+
+/* Number of the rank's last collective that has ended, whether a kernel or its stream has said so.
+ */
+static inline uint64_t page_ended(const struct page_words *words)
+{
+    uint64_t done = atomic_load(&words->done), passed = atomic_load(&words->passed);
+    return done > passed ? done : passed;
+}
 
 /* This rank's view of the page. */
 struct page {

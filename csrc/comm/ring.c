@@ -20,8 +20,18 @@ static int read_entry(const struct smfar_comm *comm, int rank, uint64_t sequence
     entry_out->chain = entry->chain;
     entry_out->count = entry->count;
     entry_out->scale = entry->scale;
+    entry_out->place = entry->place;
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&entry->sequence, memory_order_relaxed) == sequence;
+}
+
+int ring_place(const struct smfar_comm *comm, int rank, uint64_t sequence, uint64_t *place_out)
+{
+    struct page_entry mine, theirs;
+    if (!read_entry(comm, comm->rank, sequence, &mine)) return 0;
+    if (!read_entry(comm, rank, sequence, &theirs) || theirs.chain != mine.chain) return 0;
+    *place_out = theirs.place;
+    return 1;
 }
 
 int ring_has_reached(const struct smfar_comm *comm, int rank, uint64_t sequence)

@@ -17,6 +17,10 @@ uint32_t ring_chain(const struct smfar_comm *comm, uint64_t sequence, uint32_t h
  * collective that differs (`sequence` itself when that one is no longer in the rings). */
 uint64_t ring_difference(const struct smfar_comm *comm, uint64_t sequence);
 
+/* 1 when the rank has announced number `sequence`, and all that I have before: where it wants what
+ * others copy to it (page_entry.place). */
+int ring_place(const struct smfar_comm *comm, int rank, uint64_t sequence, uint64_t *place_out);
+
 /* 1 when the rank has announced number `sequence`. */
 int ring_has_reached(const struct smfar_comm *comm, int rank, uint64_t sequence);
 

@@ -7,6 +7,7 @@
 #include "../base/env.h"
 #include "../base/log.h"
 #include "comm.h"
+#include "courier.h"
 #include "supervise.h"
 #include "watchdog.h"
 
@@ -58,7 +59,8 @@ static enum smfar_status open_device(struct smfar_comm *comm, const struct smfar
         return FAIL(SMFAR_ERR_ARGUMENT, "device %d: the %s has %d devices, 0 to %d", ordinal,
                     driver->name, count, count - 1);
     CU(cuDeviceGet, &comm->device, ordinal);
-    if (!driver->cuStreamWriteValue64 || !driver->cuStreamWaitValue64)
+    if (!driver->cuStreamWriteValue64 || !driver->cuStreamWaitValue64 ||
+        !driver->cuStreamBatchMemOp)
         return FAIL(SMFAR_ERR_UNSUPPORTED, "the %s has no stream memory operations", driver->name);
     CU(cuDeviceGetAttribute, &comm->pageable, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
        comm->device);
@@ -94,6 +96,7 @@ static enum smfar_status probe(struct smfar_comm *comm, const struct choice *cho
         choice->no_multicast ? choice->no_multicast : multicast_unavailable(driver, comm->device);
     mine->multicast = !reason;
     snprintf(mine->reason, sizeof(mine->reason), "%s", reason ? reason : "");
+    mine->stream_waits = env_number(ENV_STREAM_WAITS, 0, 1) != 0;
     mine->sm_budget = choice->sm_budget;
     mine->window_bytes = choice->window_bytes;
     mine->chunk_bytes = choice->chunk_bytes;
@@ -127,11 +130,13 @@ static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
     struct agreed *agreed = &comm->agreed;
     size_t window = 0, chunk = MOST_CHUNK;
     int sm_count = INT32_MAX;
+    agreed->stream_waits = 1;
     for (int r = 0; r < comm->ranks; r++) {
         const struct capability *rank = &comm->capability[r];
         if (rank->window_bytes > window) window = rank->window_bytes;
         if (rank->chunk_bytes && rank->chunk_bytes < chunk) chunk = rank->chunk_bytes;
         if (rank->sm_count < sm_count) sm_count = rank->sm_count;
+        if (!rank->stream_waits) agreed->stream_waits = 0;
         if (rank->sm_budget && (!agreed->sm_budget || rank->sm_budget < agreed->sm_budget))
             agreed->sm_budget = rank->sm_budget;
     }
@@ -207,6 +212,7 @@ static enum smfar_status create_streams(struct smfar_comm *comm)
     CU(cuCtxGetStreamPriorityRange, &least, &greatest);
     CU(cuStreamCreateWithPriority, &comm->stream, CU_STREAM_NON_BLOCKING, greatest);
     CU(cuEventCreate, &comm->order, CU_EVENT_DISABLE_TIMING);
+    TRY(courier_open(comm));
     TRY(trial_reset_signals(comm));
     return SMFAR_OK;
 fail:

@@ -8,6 +8,7 @@
 #include "../base/thread.h"
 #include "failure.h"
 #include "life.h"
+#include "meeting.h"
 
 /* How often it looks, milliseconds: this bounds how late a failure is noticed. */
 enum { PERIOD_MS = 50 };
@@ -41,11 +42,15 @@ static int still_well(struct smfar_comm *comm)
 static void *watch(void *argument)
 {
     struct smfar_comm *comm = argument;
+    struct meeting_watch meetings = {0, 0};
     log_set_rank(comm->rank);
     life_hold(comm);
     sem_post(&comm->watch_holds);
     while (!wait_period(comm)) {
         look_for_dead(comm);
+        meeting_check(comm, &meetings);
+        /* a stream that came after the release has written over it */
+        if (atomic_load(&comm->page.host->abort)) meeting_release(comm);
         if (!atomic_load(&comm->ready) || still_well(comm)) continue;
         /* whoever waits for a message of a rank that has given up need not wait longer */
         exchange_interrupt(comm->exchange);

@@ -5,16 +5,32 @@
 #include <time.h>
 
 #include "../bootstrap/fdpass.h"
+#include "courier.h"
 #include "failure.h"
 
 /* How a waiting thread spends its time: first giving way to whoever can run, since a collective of
  * a few kilobytes ends within microseconds, then sleeping. */
 enum { YIELDS = 200, NAP_NS = 50000 };
 
+static void raise_to(_Atomic uint64_t *word, uint64_t value)
+{
+    uint64_t before = atomic_load(word);
+    while (before < value && !atomic_compare_exchange_weak(word, &before, value)) {
+    }
+}
+
+/* A kernel that tells of the end has looked whether a rank has failed. A stream cannot look, and
+ * after a failure it goes on whether or not the others have come: what it tells counts only if
+ * there was no failure yet when it had told it. What has been seen so stays so, whatever follows.
+ */
 static int is_done(struct smfar_comm *comm, uint64_t sequence)
 {
-    struct page_words *words = &comm->page.host->words[comm->rank];
-    return atomic_load_explicit(&words->done, memory_order_acquire) >= sequence;
+    const struct page_words *words = &comm->page.host->words[comm->rank];
+    uint64_t done = atomic_load(&words->done), ended = page_ended(words);
+    /* partner: publish() of any rank, or tell.ptxh, before any stream is let go */
+    if (!atomic_load(&comm->page.host->abort)) raise_to(&comm->certain, ended);
+    uint64_t certain = atomic_load(&comm->certain);
+    return certain >= sequence || (done >= sequence && atomic_load(&comm->streamed) <= certain);
 }
 
 int work_released(struct smfar_comm *comm, uint64_t sequence)
@@ -25,6 +41,7 @@ int work_released(struct smfar_comm *comm, uint64_t sequence)
     pthread_mutex_lock(&comm->lock);
     if (comm_enter(comm) == SMFAR_OK) {
         result = comm->driver->cuStreamQuery(comm->last_stream);
+        if (!courier_idle(comm)) result = CUDA_ERROR_NOT_READY;
         comm_leave(comm);
     }
     pthread_mutex_unlock(&comm->lock);

@@ -25,8 +25,9 @@
 #define KARGS_SCALE 88      /* f64: what avg multiplies sums of floats by */
 #define KARGS_DONE 96    /* u32: not 0: the collective ends here, write its number to PAGE_DONE */
 #define KARGS_STRIDE 100 /* u32: from one slot of a one-shot to the other, bytes */
-#define KARGS_PEER 104   /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
-#define KARGS_BYTES 232
+#define KARGS_AT 104     /* u64: where in the chunk a split launch begins, bytes */
+#define KARGS_PEER 112   /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
+#define KARGS_BYTES 240
 
 /* struct signals: in device memory, one per channel */
 #define SIGNALS_ARRIVE 0      /* u64[2][ranks]: epoch << 32 | hash, written by each rank */
@@ -52,7 +53,10 @@
 #define PAGE_RELEASED                                                                              \
     1688 /* u64, PAGE_WORDS apart: the first collective that each rank's kernels                   \
           * have left undone, or 0 */
-#define PAGE_WORDS 64
+#define PAGE_PLACE                                                                                 \
+    1752 /* u64, PAGE_WORDS apart: where each rank's chunk lies in its window, bytes               \
+          * from its base; written by its stream before it arrives there */
+#define PAGE_WORDS 128
 #define ERROR_CODE 0      /* u32: 0, or one of ERROR_*; written last */
 #define ERROR_PEER 4      /* u32: the rank that was missing or different */
 #define ERROR_EPOCH 8     /* u32: the phase waited for */
@@ -78,6 +82,7 @@ struct kargs {
     uint32_t rank, ranks, hash, signals;
     double scale;
     uint32_t done, stride;
+    uint64_t at;
     uint64_t peer[KARGS_MAX_RANKS];
 };
 
@@ -112,6 +117,7 @@ SAME(kargs, signals, KARGS_SIGNALS);
 SAME(kargs, scale, KARGS_SCALE);
 SAME(kargs, done, KARGS_DONE);
 SAME(kargs, stride, KARGS_STRIDE);
+SAME(kargs, at, KARGS_AT);
 SAME(kargs, peer, KARGS_PEER);
 static_assert(sizeof(struct kargs) == KARGS_BYTES, "struct kargs");
 SAME(signals, arrive, SIGNALS_ARRIVE);

@@ -66,7 +66,8 @@ struct calls_one {
     int number;
     enum calls_kind kind;
     enum smfar_dtype dtype;
-    enum smfar_op op; /* of an all-reduce */
+    enum smfar_op op;      /* of an all-reduce */
+    const char *algorithm; /* wished for; NULL: whichever suits */
     size_t count;
     int root;
 };
@@ -84,6 +85,7 @@ static inline struct calls_one calls_draw(uint64_t *state, int number, size_t mo
     static const enum smfar_dtype dtypes[] = {SMFAR_F32, SMFAR_F16, SMFAR_BF16, SMFAR_I32,
                                               SMFAR_I64};
     static const enum smfar_op ops[] = {SMFAR_SUM, SMFAR_SUM, SMFAR_MIN, SMFAR_MAX};
+    static const char *const algorithms[] = {"split_mc", "split_mc", "split_peer", "twoshot_peer"};
     uint32_t kind = calls_random(state) % 10;
     struct calls_one one = {.number = number,
                             .kind = kind < 6   ? CALLS_ALL_REDUCE
@@ -93,6 +95,8 @@ static inline struct calls_one calls_draw(uint64_t *state, int number, size_t mo
                             .dtype = dtypes[calls_random(state) % 5],
                             .op = ops[calls_random(state) % 4],
                             .root = (int)(calls_random(state) % CALLS_RANKS)};
+    uint32_t wish = calls_random(state) % 8;
+    if (wish < 4) one.algorithm = algorithms[wish];
     if (one.kind == CALLS_ALL_GATHER) most /= CALLS_RANKS;
     one.count = calls_random(state) % (2u << calls_random(state) % 15);
     if (one.count > most) one.count = most;
@@ -103,8 +107,9 @@ static inline struct calls_one calls_draw(uint64_t *state, int number, size_t mo
 static inline const char *calls_text(const struct calls_one *one, char text[96])
 {
     static const char *const kinds[] = {"all_reduce", "broadcast", "all_gather", "barrier"};
-    snprintf(text, 96, "number %d: %s, dtype %d, op %d, %zu elements, root %d", one->number,
-             kinds[one->kind], (int)one->dtype, (int)one->op, one->count, one->root);
+    snprintf(text, 96, "number %d: %s %s, dtype %d, op %d, %zu elements, root %d", one->number,
+             kinds[one->kind], one->algorithm ? one->algorithm : "", (int)one->dtype, (int)one->op,
+             one->count, one->root);
     return text;
 }
 
@@ -127,6 +132,9 @@ static inline enum smfar_status calls_enqueue(const struct calls_one *one,
                                               const struct calls_place *place, smfar_comm *comm)
 {
     void *at = place->recv;
+    struct smfar_hint hint = {.algorithm = one->algorithm};
+    enum smfar_status status = smfar_hint_set(&hint);
+    if (status != SMFAR_OK) return status;
     switch (one->kind) {
     case CALLS_ALL_REDUCE:
         return smfar_all_reduce(at, at, one->count, one->dtype, one->op, comm, NULL);

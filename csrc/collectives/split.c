@@ -1,0 +1,162 @@
+/* All-reduce in two halves: a kernel reduces this rank's share into its own memory, and copy
+ * engines bring that to the others, a leg being copied while the next is reduced. The streams meet
+ * before and after, so no multiprocessor is held while a rank is late.
+ *
+ * A rank whose tensor is not in the window has its share of each step in the staging slot. Through
+ * the switch results must not lie where the copy to all of them goes: they are kept in the slot,
+ * which a tensor in the window leaves free. */
+#include <string.h>
+
+#include "../comm/courier.h"
+#include "../comm/meeting.h"
+#include "collectives.h"
+
+enum { STAGE_THREADS = 512 };
+
+struct split {
+    const struct plan *plan;
+    const char *send;
+    char *recv;
+    size_t total, at, bytes; /* of the tensor; where the step begins, and of the step */
+    size_t base;             /* where the step's chunk lies in my window */
+    size_t begin, end;       /* my share of the step */
+    int last;
+    uint64_t steps;
+    struct errand *errand;
+};
+
+/* Between two places of this GPU, or from and to host memory. */
+static enum smfar_status copy_inside(struct call *call, const struct plan *plan, uint64_t to,
+                                     uint64_t from, size_t bytes)
+{
+    enum smfar_status status;
+    struct driver *driver = call->comm->driver;
+    struct kargs args;
+    if (to == from || bytes == 0) return SMFAR_OK;
+    if (vmm_is_host_memory(driver, from) || vmm_is_host_memory(driver, to)) {
+        CU(cuMemcpyAsync, to, from, bytes, call->stream);
+        return SMFAR_OK;
+    }
+    memset(&args, 0, sizeof(args));
+    args.src = from;
+    args.dst = to;
+    args.count = bytes;
+    return channel_launch(call, KERNEL_stage_peer, plan->blocks, STAGE_THREADS, 0, &args);
+fail:
+    return status;
+}
+
+/* Equal shares, in whole lines; the last ranks may have less, or nothing. */
+static void divide(const struct call *call, struct split *split)
+{
+    size_t ranks = (size_t)call->comm->ranks, rank = (size_t)call->comm->rank;
+    size_t share = (split->bytes + ranks - 1) / ranks;
+    share = (share + 127) / 128 * 128;
+    split->begin = rank * share < split->bytes ? rank * share : split->bytes;
+    split->end = (rank + 1) * share < split->bytes ? (rank + 1) * share : split->bytes;
+}
+
+/* Where in my window the results of what is `from` bytes into the step go before they are copied:
+ * in place, or into the free slot, where vectors begin at the same places. */
+static size_t result_place(const struct call *call, const struct split *split, size_t from)
+{
+    if (split->plan->algorithm == ALGORITHM_SPLIT_PEER || !call->place) return split->base + from;
+    return call->comm->window->slot + (split->base & 15) + from - split->begin;
+}
+
+/* Reduces [from, from + bytes) of the step, and has it copied. */
+static enum smfar_status reduce_leg(struct call *call, struct split *split, size_t from,
+                                    size_t bytes)
+{
+    enum smfar_status status;
+    struct kargs args;
+    const struct plan *plan = split->plan;
+    struct leg leg = {.source = result_place(call, split, from),
+                      .at = split->at + from,
+                      .slot_at = from,
+                      .bytes = bytes};
+    memset(&args, 0, sizeof(args));
+    args.offset = split->base;
+    args.at = from;
+    args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
+    args.dst = call->comm->window->peer[call->comm->rank] + leg.source;
+    if (from + bytes == split->end) leg.carried = meeting_number(call->sequence, split->steps);
+    if (bytes) TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, 0, &args));
+    return courier_add(split->errand, call, &leg);
+fail:
+    return status;
+}
+
+static enum smfar_status step(struct call *call, struct split *split)
+{
+    enum smfar_status status;
+    const struct window *window = call->comm->window;
+    struct meeting ready = {0}, arrived = {0};
+    split->steps++;
+    split->base = call->place ? call->place + split->at : window->slot;
+    divide(call, split);
+    uint64_t chunk = window->peer[call->comm->rank] + split->base;
+    uint64_t to = (uint64_t)(uintptr_t)split->recv + split->at;
+    TRY(copy_inside(call, split->plan, chunk, (uint64_t)(uintptr_t)split->send + split->at,
+                    split->bytes));
+    ready.place = split->base;
+    TRY(meeting_enqueue(call, &ready));
+    size_t from = split->begin;
+    do { /* also once for no share: the stream waits for its end */
+        size_t left = split->end - from, leg = left < split->plan->leg ? left : split->plan->leg;
+        TRY(reduce_leg(call, split, from, leg));
+        from += leg;
+    } while (from < split->end);
+    arrived.carried = meeting_number(call->sequence, split->steps);
+    arrived.last = split->last && call->place;
+    TRY(meeting_enqueue(call, &arrived));
+    return copy_inside(call, split->plan, to, chunk, split->bytes);
+fail:
+    return status;
+}
+
+static enum smfar_status run(struct call *call, struct split *split, size_t chunk)
+{
+    enum smfar_status status;
+    do { /* also once for no elements: the others compare what this rank has called */
+        size_t left = split->total - split->at;
+        split->bytes = left < chunk ? left : chunk;
+        split->last = split->at + split->bytes == split->total;
+        status = step(call, split);
+        split->at += split->bytes;
+    } while (status == SMFAR_OK && split->at < split->total);
+    return status;
+}
+
+static enum smfar_status begin_errand(const struct call *call, struct split *split, size_t chunk)
+{
+    size_t legs_a_step = chunk / split->plan->leg + 2;
+    size_t steps = split->total / chunk + 1;
+    const struct smfar_comm *comm = call->comm;
+    enum smfar_status status = courier_begin(call, (int)(legs_a_step * steps), &split->errand);
+    if (status != SMFAR_OK) return status;
+    split->errand->everyone = 1;
+    for (int r = 0; r < comm->ranks; r++)
+        if (r != comm->rank || split->plan->algorithm == ALGORITHM_SPLIT_MC)
+            split->errand->to[r] = (const char *)(uintptr_t)comm->window->peer[comm->rank];
+    return SMFAR_OK;
+}
+
+enum smfar_status split_enqueue(struct call *call, const struct planned *planned, const void *send,
+                                void *recv)
+{
+    size_t element = dtype_bytes(call->dtype), chunk = planned->plan.chunk * element;
+    struct split split = {.plan = &planned->plan, .send = send, .recv = recv};
+    split.total = call->count * element;
+    if (!window_offset(call->comm->window, recv, split.total, &call->place)) call->place = 0;
+    enum smfar_status status = collective_begin(call, &planned);
+    if (status != SMFAR_OK) return status;
+    status = begin_errand(call, &split, chunk);
+    if (status == SMFAR_OK) status = run(call, &split, chunk);
+    if (status == SMFAR_OK)
+        status = courier_send(split.errand);
+    else
+        courier_drop(split.errand);
+    collective_count(planned, split.total, call->place && send == recv ? 0 : split.total);
+    return channel_end(call, status);
+}

@@ -1,0 +1,105 @@
+/* See meeting.h. */
+#include "meeting.h"
+
+#include <string.h>
+
+#include "../bootstrap/fdpass.h"
+#include "failure.h"
+
+enum { MOST_OPS = SMFAR_MAX_RANKS + 4 };
+
+/* Ahead of every number, and not so far that a cyclic comparison would call it behind. */
+static const uint64_t RELEASED = 1ull << 62;
+
+struct batch {
+    struct smfar_comm *comm;
+    unsigned count;
+    CUstreamBatchMemOpParams ops[MOST_OPS];
+};
+
+static void add(struct batch *batch, CUstreamBatchMemOpType operation, const void *word,
+                uint64_t value, unsigned flags)
+{
+    const struct page *page = &batch->comm->page;
+    CUstreamBatchMemOpParams *op = &batch->ops[batch->count++];
+    memset(op, 0, sizeof(*op));
+    op->value.operation = operation;
+    op->value.address = page->device + (size_t)((const char *)word - (const char *)page->host);
+    op->value.value64 = value;
+    op->value.flags = flags;
+}
+
+static void add_write(struct batch *batch, const void *word, uint64_t value)
+{
+    add(batch, CU_STREAM_MEM_OP_WRITE_VALUE_64, word, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+static void add_wait(struct batch *batch, const void *word, uint64_t value)
+{
+    add(batch, CU_STREAM_MEM_OP_WAIT_VALUE_64, word, value, CU_STREAM_WAIT_VALUE_GEQ);
+}
+
+static enum smfar_status enqueue(const struct call *call, struct batch *batch)
+{
+    enum smfar_status status;
+    struct driver *driver = call->comm->driver;
+    CU(cuStreamBatchMemOp, call->stream, batch->count, batch->ops, 0);
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+enum smfar_status meeting_enqueue(struct call *call, const struct meeting *meeting)
+{
+    struct smfar_comm *comm = call->comm;
+    struct page_words *words = comm->page.host->words, *mine = &words[comm->rank];
+    struct batch batch = {.comm = comm};
+    if (call->meetings == MEETINGS_MOST)
+        return FAIL(SMFAR_ERR_UNSUPPORTED,
+                    "more than %d steps in one collective: use a larger "
+                    "window_bytes or chunk_bytes",
+                    MEETINGS_MOST / 2);
+    uint64_t number = meeting_number(call->sequence, ++call->meetings);
+    if (meeting->carried) add_wait(&batch, &mine->carried, meeting->carried);
+    if (meeting->place) add_write(&batch, &mine->place, meeting->place);
+    add_write(&batch, &mine->arrived, number);
+    for (int i = 1; i < comm->ranks; i++)
+        add_wait(&batch, &words[(comm->rank + i) % comm->ranks].arrived, number);
+    if (meeting->last) add_write(&batch, &mine->passed, call->sequence);
+    call->finished |= meeting->last;
+    return enqueue(call, &batch);
+}
+
+enum smfar_status meeting_pass(struct call *call)
+{
+    struct smfar_comm *comm = call->comm;
+    struct batch batch = {.comm = comm};
+    add_write(&batch, &comm->page.host->words[comm->rank].passed, call->sequence);
+    return enqueue(call, &batch);
+}
+
+void meeting_release(struct smfar_comm *comm)
+{
+    for (int r = 0; r < comm->ranks; r++) {
+        atomic_store(&comm->page.host->words[r].arrived, RELEASED);
+        atomic_store(&comm->page.host->words[r].carried, RELEASED);
+    }
+}
+
+/* A rank whose stream has not come to `number`, or -1. */
+static int find_late(const struct smfar_comm *comm, uint64_t number)
+{
+    for (int r = 0; r < comm->ranks; r++)
+        if ((int64_t)(atomic_load(&comm->page.host->words[r].arrived) - number) < 0) return r;
+    return -1;
+}
+
+void meeting_check(struct smfar_comm *comm, struct meeting_watch *watch)
+{
+    uint64_t arrived = atomic_load(&comm->page.host->words[comm->rank].arrived);
+    int64_t now = fdpass_now();
+    if (arrived != watch->arrived) *watch = (struct meeting_watch){arrived, now};
+    if (arrived >= RELEASED || now - watch->since <= atomic_load(&comm->timeout_ms)) return;
+    int late = find_late(comm, arrived);
+    if (late >= 0) failure_late(comm, comm->rank, late, arrived >> 16);
+}
