@@ -105,8 +105,9 @@ fail:
 enum smfar_status smfar_hint_set(const struct smfar_hint *hint)
 {
     struct hint wish = {ALGORITHM_ANY, 0};
-    if (hint && hint->sm_budget < 0)
-        return FAIL(SMFAR_ERR_ARGUMENT, "an SM budget of %d blocks: 1 or more, or 0 for no wish",
+    if (hint && hint->sm_budget < SMFAR_NO_SMS)
+        return FAIL(SMFAR_ERR_ARGUMENT,
+                    "an SM budget of %d blocks: 1 or more, 0 for no wish, or SMFAR_NO_SMS",
                     hint->sm_budget);
     if (hint && hint->algorithm) wish.algorithm = algorithm_named(hint->algorithm);
     if (wish.algorithm == ALGORITHMS)

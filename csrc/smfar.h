@@ -193,8 +193,9 @@ SMFAR_EXPORT enum smfar_status smfar_comm_wait(smfar_comm *comm, uint64_t sequen
 /* What the calling thread wishes for its later calls. The budget changes how many blocks a kernel
  * has and nothing else, so ranks may differ in it. The algorithm must be the same on every rank;
  * calls that it cannot serve take the usual way. */
+enum { SMFAR_NO_SMS = -1 };
 struct smfar_hint {
-    int sm_budget;         /* most blocks; 0: the communicator's */
+    int sm_budget;         /* most blocks; 0: the communicator's; SMFAR_NO_SMS: no kernel at all */
     const char *algorithm; /* "twoshot_mc", "split_mc", "oneshot_peer", "twoshot_peer",
                               "split_peer"; NULL: whichever suits */
 };

@@ -17,6 +17,7 @@ import torch as _torch  # noqa: F401
 
 from smfar import backend as _backend
 from smfar import ops
+from smfar.hints import algorithm, sm_budget
 from smfar.report import Path, SoftKernel, describe, explain, report, soft_call_count, soft_stats
 from smfar.window import empty
 
@@ -24,11 +25,13 @@ __all__ = [
     "Options",
     "Path",
     "SoftKernel",
+    "algorithm",
     "describe",
     "empty",
     "explain",
     "ops",
     "report",
+    "sm_budget",
     "soft_call_count",
     "soft_stats",
 ]

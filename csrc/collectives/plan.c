@@ -163,6 +163,11 @@ static size_t leg_bytes(const struct plan_query *query, const struct plan *plan)
 
 static enum smfar_status plan_reduction(const struct plan_query *query, struct plan *plan)
 {
+    if (query->hint.sm_budget == SMFAR_NO_SMS)
+        return FAIL(SMFAR_ERR_UNSUPPORTED,
+                    "%s(%s) of %s without an SM: copy engines cannot add; allow one block or more",
+                    name_collective(query->collective), name_op(query->op),
+                    name_dtype(query->dtype));
     plan->algorithm = choose(query);
     plan->kernel = kernel_of(query, plan->algorithm);
     if (plan->kernel == KERNELS)

@@ -84,6 +84,11 @@ std::string explain(Group& group, const at::Device& device, const std::optional<
   return text.c_str();
 }
 
+void setHint(int sm_budget, const std::optional<std::string>& algorithm) {
+  const smfar_hint hint{sm_budget, algorithm ? algorithm->c_str() : nullptr};
+  check(smfar_hint_set(&hint), "hint");
+}
+
 std::string describe(Group& group, const at::Device& device) {
   auto communicator = madeFor(group, device);
   std::string text(kTextBytes, '\0');
@@ -152,5 +157,6 @@ PYBIND11_MODULE(_C, module) {
   smfar::bindGroup(module);
   module.def("make_group", &smfar::makeGroup, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), py::arg("options") = py::none());
+  module.def("set_hint", &smfar::setHint);
   module.def("plain_loop", &smfar::plainLoop, smfar::GilReleased());
 }
