@@ -64,6 +64,7 @@ static enum smfar_status run_oneshot(struct call *call, const struct planned *pl
     args.src = (uint64_t)(uintptr_t)send;
     args.dst = (uint64_t)(uintptr_t)recv;
     args.offset = call->comm->window->oneshot;
+    args.stride = (uint32_t)call->comm->window->oneshot_bytes;
     args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
     collective_count(planned, bytes, 0);
     return channel_launch(call, plan->kernel, plan->blocks, plan->threads, 1, &args);
@@ -112,7 +113,10 @@ enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *
     const struct planned *planned;
     enum smfar_status status = collective_plan(call, &planned);
     if (status != SMFAR_OK) return status;
-    if (planned->plan.streams) return split_enqueue(call, planned, send, recv);
+    if (planned->plan.algorithm == ALGORITHM_SPLIT_MC)
+        return split_mc_enqueue(call, planned, send, recv);
+    if (planned->plan.algorithm == ALGORITHM_SPLIT_PEER)
+        return split_peer_enqueue(call, planned, send, recv);
     status = collective_begin(call, &planned);
     if (status != SMFAR_OK) return status;
     status = planned->plan.algorithm == ALGORITHM_ONESHOT_PEER

@@ -35,9 +35,27 @@ enum smfar_status collective_plan(const struct call *call, const struct planned 
 /* The same, and begins the call on its stream. */
 enum smfar_status collective_begin(struct call *call, const struct planned **planned_out);
 
-/* An all-reduce by split_mc or split_peer. */
-enum smfar_status split_enqueue(struct call *call, const struct planned *planned, const void *send,
-                                void *recv);
+/* An all-reduce by split_mc, and by split_peer. */
+enum smfar_status split_mc_enqueue(struct call *call, const struct planned *planned,
+                                   const void *send, void *recv);
+enum smfar_status split_peer_enqueue(struct call *call, const struct planned *planned,
+                                     const void *send, void *recv);
+
+/* Copies between two places of this GPU on the blocks that it is given, or by a copy engine from
+ * and to host memory. */
+enum smfar_status copy_inside(struct call *call, int blocks, void *to, const void *from,
+                              size_t bytes);
+
+/* The most that a rank has to reduce of so many bytes. */
+static inline size_t share_bytes(size_t bytes, int ranks)
+{
+    size_t share = (bytes + (size_t)ranks - 1) / (size_t)ranks;
+    return (share + 127) / 128 * 128;
+}
+
+/* Rank r's share of `bytes`: [begin, end). Whole lines; the last ranks may have less, or nothing.
+ */
+void share_of(size_t bytes, int ranks, int r, size_t *begin_out, size_t *end_out);
 
 /* Counts the call on its path. */
 void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes);

@@ -1,11 +1,12 @@
 /* What several collectives share: their plan, and copies to and from the staging slots. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "collectives.h"
 
 static CUdeviceptr address(const void *ptr) { return (CUdeviceptr)(uintptr_t)ptr; }
 
-enum { CACHED_PLANS = 64 }; /* a power of two */
+enum { CACHED_PLANS = 64, /* a power of two */ STAGE_THREADS = 512 };
 
 struct plan_cache {
     struct {
@@ -69,6 +70,33 @@ void collective_count(const struct planned *planned, uint64_t bytes, uint64_t st
     path->blocks = planned->plan.blocks;
     path->threads = planned->plan.threads;
     pthread_mutex_unlock(&planned->comm->path_lock);
+}
+
+void share_of(size_t bytes, int ranks, int r, size_t *begin_out, size_t *end_out)
+{
+    size_t share = share_bytes(bytes, ranks), begin = (size_t)r * share, end = begin + share;
+    *begin_out = begin < bytes ? begin : bytes;
+    *end_out = end < bytes ? end : bytes;
+}
+
+enum smfar_status copy_inside(struct call *call, int blocks, void *to, const void *from,
+                              size_t bytes)
+{
+    enum smfar_status status;
+    struct driver *driver = call->comm->driver;
+    struct kargs args;
+    if (to == from || bytes == 0) return SMFAR_OK;
+    if (vmm_is_host_memory(driver, address(from)) || vmm_is_host_memory(driver, address(to))) {
+        CU(cuMemcpyAsync, address(to), address(from), bytes, call->stream);
+        return SMFAR_OK;
+    }
+    memset(&args, 0, sizeof(args));
+    args.src = address(from);
+    args.dst = address(to);
+    args.count = bytes;
+    return channel_launch(call, KERNEL_stage_peer, blocks, STAGE_THREADS, 0, &args);
+fail:
+    return status;
 }
 
 enum smfar_status copy_to_slot_of(const struct call *call, int rank, const void *src, size_t at,

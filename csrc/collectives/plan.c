@@ -151,6 +151,12 @@ static enum algorithm choose(const struct plan_query *query)
     return order[i];
 }
 
+/* Elements in so many bytes, rounded down to 128 bytes. */
+static uint64_t whole_lines(const struct plan_query *query, size_t bytes)
+{
+    return bytes / 128 * 128 / dtype_bytes((int)query->dtype);
+}
+
 /* A share in LEGS legs, but none shorter than is worth a launch and a copy of its own. */
 static size_t leg_bytes(const struct plan_query *query, const struct plan *plan)
 {
@@ -176,6 +182,11 @@ static enum smfar_status plan_reduction(const struct plan_query *query, struct p
                     name_dtype(query->dtype), why_not(query));
     plan->name = algorithm_names[plan->algorithm];
     plan->streams = is_split(plan->algorithm);
+    /* the slot holds a share of every other rank twice: inputs and results */
+    if (plan->algorithm == ALGORITHM_SPLIT_PEER && query->ranks > 1)
+        plan->chunk =
+            whole_lines(query, query->agreed.chunk_bytes / (2 * (size_t)query->ranks - 2)) *
+            (uint64_t)query->ranks;
     if (plan->streams) plan->leg = leg_bytes(query, plan);
     shape(query, plan);
     say_why(query, plan);

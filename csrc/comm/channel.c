@@ -119,7 +119,6 @@ static void fill_args(const struct call *call, struct kargs *args)
     args->hash = call->hash;
     args->scale = call->op == SMFAR_PREMUL_SUM ? call->scale : 1.0 / comm->ranks;
     args->signals = 0;
-    args->stride = (uint32_t)window->oneshot_bytes;
     for (int r = 0; r < comm->ranks; r++)
         args->peer[r] = window->peer[r];
 }

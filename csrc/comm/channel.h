@@ -24,8 +24,8 @@ struct call {
 
 enum smfar_status channel_begin(struct call *call);
 
-/* Launches `id`; the caller has set src, dst, offset and count of `args`, this sets the rest. With
- * `last` the collective ends with this launch. */
+/* Launches `id`; the caller has set src, dst, offset, count, at and stride of `args`, this sets the
+ * rest. With `last` the collective ends with this launch. */
 enum smfar_status channel_launch(struct call *call, enum kernel_id id, int blocks, int threads,
                                  int last, struct kargs *args);
 

@@ -16,7 +16,9 @@
 enum { YIELDS = 500, NAP_NS = 50000 };
 
 struct courier {
-    CUstream stream;
+    CUstream stream; /* of errands */
+    CUstream feed;
+    CUevent fed;
     pthread_t thread;
     int started;
     pthread_mutex_t lock; /* guards what follows */
@@ -29,6 +31,13 @@ struct courier {
     uint64_t errands[PAGE_RING]; /* numbers of recent collectives with an errand */
 };
 
+static void free_streams(struct driver *driver, struct courier *courier)
+{
+    if (courier->fed) CU_WARN(cuEventDestroy, courier->fed);
+    if (courier->feed) CU_WARN(cuStreamDestroy, courier->feed);
+    if (courier->stream) CU_WARN(cuStreamDestroy, courier->stream);
+}
+
 enum smfar_status courier_open(struct smfar_comm *comm)
 {
     enum smfar_status status;
@@ -38,13 +47,29 @@ enum smfar_status courier_open(struct smfar_comm *comm)
     if (!courier) return FAIL(SMFAR_ERR_MEMORY, "no memory for the courier");
     CU(cuCtxGetStreamPriorityRange, &least, &greatest);
     CU(cuStreamCreateWithPriority, &courier->stream, CU_STREAM_NON_BLOCKING, greatest);
+    CU(cuStreamCreateWithPriority, &courier->feed, CU_STREAM_NON_BLOCKING, greatest);
+    CU(cuEventCreate, &courier->fed, CU_EVENT_DISABLE_TIMING);
     pthread_mutex_init(&courier->lock, NULL);
     pthread_cond_init(&courier->changed, NULL);
     courier->last = &courier->first;
     comm->courier = courier;
     return SMFAR_OK;
 fail:
+    free_streams(driver, courier);
     free(courier);
+    return status;
+}
+
+enum smfar_status courier_feed(const struct call *call, CUstream *stream_out)
+{
+    enum smfar_status status;
+    struct courier *courier = call->comm->courier;
+    struct driver *driver = call->comm->driver;
+    CU(cuEventRecord, courier->fed, call->stream);
+    CU(cuStreamWaitEvent, courier->feed, courier->fed, 0);
+    *stream_out = courier->feed;
+    return SMFAR_OK;
+fail:
     return status;
 }
 
@@ -137,9 +162,12 @@ static int find_places(const struct errand *errand, uint64_t *places)
     return 1;
 }
 
-static size_t target(const struct errand *errand, const struct leg *leg, uint64_t place)
+/* In rank r's window. */
+static size_t target(const struct errand *errand, const struct leg *leg, const uint64_t *places,
+                     int r)
 {
-    return place ? place + leg->at : errand->comm->window->slot + leg->slot_at;
+    if (places[r]) return places[r] + leg->at;
+    return errand->comm->window->slot + errand->slot[r] + leg->slot_at;
 }
 
 /* One copy serves all when everybody, I too, wants the data at one place and they do not lie there
@@ -149,9 +177,9 @@ static int suits_multicast(const struct errand *errand, const struct leg *leg,
 {
     const struct smfar_comm *comm = errand->comm;
     if (!errand->everyone || !comm->agreed.multicast_copy) return 0;
-    size_t mine = target(errand, leg, places[comm->rank]);
+    size_t mine = target(errand, leg, places, comm->rank);
     for (int r = 0; r < comm->ranks; r++)
-        if (target(errand, leg, places[r]) != mine) return 0;
+        if (target(errand, leg, places, r) != mine) return 0;
     uint64_t source = (uint64_t)(uintptr_t)errand->to[(comm->rank + 1) % comm->ranks] + leg->source;
     uint64_t there = comm->window->peer[comm->rank] + mine;
     return source + leg->bytes <= there || there + leg->bytes <= source;
@@ -170,7 +198,7 @@ static enum smfar_status copy_leg(const struct errand *errand, const struct leg 
         if (!errand->to[r]) continue;
         CUdeviceptr base = multicast ? window->multicast.base : window->peer[r];
         CUdeviceptr source = (CUdeviceptr)(uintptr_t)errand->to[r] + leg->source;
-        CU(cuMemcpyAsync, base + target(errand, leg, places[r]), source, leg->bytes,
+        CU(cuMemcpyAsync, base + target(errand, leg, places, r), source, leg->bytes,
            comm->courier->stream);
         if (multicast) break;
     }
@@ -340,7 +368,8 @@ int courier_idle(struct smfar_comm *comm)
     if (!courier) return 1;
     pthread_mutex_lock(&courier->lock);
     int idle = !courier->first && !courier->busy &&
-               comm->driver->cuStreamQuery(courier->stream) == CUDA_SUCCESS;
+               comm->driver->cuStreamQuery(courier->stream) == CUDA_SUCCESS &&
+               comm->driver->cuStreamQuery(courier->feed) == CUDA_SUCCESS;
     pthread_mutex_unlock(&courier->lock);
     return idle;
 }
@@ -369,7 +398,7 @@ void courier_free(struct smfar_comm *comm)
     }
     for (int i = 0; i < courier->spare_count; i++)
         CU_WARN(cuEventDestroy, courier->spare[i]);
-    CU_WARN(cuStreamDestroy, courier->stream);
+    free_streams(driver, courier);
     pthread_mutex_destroy(&courier->lock);
     pthread_cond_destroy(&courier->changed);
     free(courier->spare);

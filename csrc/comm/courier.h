@@ -27,6 +27,7 @@ struct errand {
     struct smfar_comm *comm;
     uint64_t sequence;
     const char *to[SMFAR_MAX_RANKS]; /* where rank r's data lie here; NULL: it gets nothing */
+    size_t slot[SMFAR_MAX_RANKS];    /* beyond a leg's slot_at, where rank r's slot takes it */
     int everyone; /* all get the same: one copy to the multicast address may do */
     int count, most;
     struct leg legs[];
@@ -34,6 +35,10 @@ struct errand {
 
 /* During set-up, on the communicator's context. */
 enum smfar_status courier_open(struct smfar_comm *comm);
+
+/* A stream for copies that need not know where the others' tensors lie. It comes after what the
+ * call's stream holds now. */
+enum smfar_status courier_feed(const struct call *call, CUstream *stream_out);
 
 /* An errand of at most `legs` legs for this call. */
 enum smfar_status courier_begin(const struct call *call, int legs, struct errand **errand_out);

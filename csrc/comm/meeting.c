@@ -39,11 +39,11 @@ static void add_wait(struct batch *batch, const void *word, uint64_t value)
     add(batch, CU_STREAM_MEM_OP_WAIT_VALUE_64, word, value, CU_STREAM_WAIT_VALUE_GEQ);
 }
 
-static enum smfar_status enqueue(const struct call *call, struct batch *batch)
+static enum smfar_status enqueue(struct batch *batch, CUstream stream)
 {
     enum smfar_status status;
-    struct driver *driver = call->comm->driver;
-    CU(cuStreamBatchMemOp, call->stream, batch->count, batch->ops, 0);
+    struct driver *driver = batch->comm->driver;
+    if (batch->count) CU(cuStreamBatchMemOp, stream, batch->count, batch->ops, 0);
     return SMFAR_OK;
 fail:
     return status;
@@ -67,7 +67,23 @@ enum smfar_status meeting_enqueue(struct call *call, const struct meeting *meeti
         add_wait(&batch, &words[(comm->rank + i) % comm->ranks].arrived, number);
     if (meeting->last) add_write(&batch, &mine->passed, call->sequence);
     call->finished |= meeting->last;
-    return enqueue(call, &batch);
+    return enqueue(&batch, call->stream);
+}
+
+enum smfar_status meeting_sent(const struct call *call, CUstream stream, uint64_t number)
+{
+    struct batch batch = {.comm = call->comm};
+    add_write(&batch, &call->comm->page.host->words[call->comm->rank].sent, number);
+    return enqueue(&batch, stream);
+}
+
+enum smfar_status meeting_await_sent(const struct call *call, uint64_t number)
+{
+    const struct smfar_comm *comm = call->comm;
+    struct batch batch = {.comm = call->comm};
+    for (int i = 1; i < comm->ranks; i++)
+        add_wait(&batch, &comm->page.host->words[(comm->rank + i) % comm->ranks].sent, number);
+    return enqueue(&batch, call->stream);
 }
 
 enum smfar_status meeting_pass(struct call *call)
@@ -75,7 +91,7 @@ enum smfar_status meeting_pass(struct call *call)
     struct smfar_comm *comm = call->comm;
     struct batch batch = {.comm = comm};
     add_write(&batch, &comm->page.host->words[comm->rank].passed, call->sequence);
-    return enqueue(call, &batch);
+    return enqueue(&batch, call->stream);
 }
 
 void meeting_release(struct smfar_comm *comm)
@@ -83,6 +99,7 @@ void meeting_release(struct smfar_comm *comm)
     for (int r = 0; r < comm->ranks; r++) {
         atomic_store(&comm->page.host->words[r].arrived, RELEASED);
         atomic_store(&comm->page.host->words[r].carried, RELEASED);
+        atomic_store(&comm->page.host->words[r].sent, RELEASED);
     }
 }
 

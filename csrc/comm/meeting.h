@@ -25,6 +25,11 @@ enum { MEETINGS_MOST = 65535 };
 /* Enqueues one meeting on the call's stream. */
 enum smfar_status meeting_enqueue(struct call *call, const struct meeting *meeting);
 
+/* A leg of inputs has been sent to all others once `stream` has come so far; and the call's stream
+ * waits until all others have sent it. */
+enum smfar_status meeting_sent(const struct call *call, CUstream stream, uint64_t number);
+enum smfar_status meeting_await_sent(const struct call *call, uint64_t number);
+
 /* Enqueues that the stream has passed the call. */
 enum smfar_status meeting_pass(struct call *call);
 

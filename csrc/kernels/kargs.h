@@ -23,10 +23,11 @@
 #define KARGS_HASH 80       /* u32: what must be equal on every rank */
 #define KARGS_SIGNALS 84    /* u32: this channel's signals, bytes from the window's base */
 #define KARGS_SCALE 88      /* f64: what avg multiplies sums of floats by */
-#define KARGS_DONE 96    /* u32: not 0: the collective ends here, write its number to PAGE_DONE */
-#define KARGS_STRIDE 100 /* u32: from one slot of a one-shot to the other, bytes */
-#define KARGS_AT 104     /* u64: where in the chunk a split launch begins, bytes */
-#define KARGS_PEER 112   /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
+#define KARGS_DONE 96 /* u32: not 0: the collective ends here, write its number to PAGE_DONE */
+#define KARGS_STRIDE                                                                               \
+    100                /* u32: from one slot to the next, of a one-shot or of split inputs, bytes */
+#define KARGS_AT 104   /* u64: where in the chunk a split launch begins, bytes */
+#define KARGS_PEER 112 /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
 #define KARGS_BYTES 240
 
 /* struct signals: in device memory, one per channel */

@@ -1,17 +1,16 @@
-/* All-reduce in two halves: a kernel reduces this rank's share into its own memory, and copy
- * engines bring that to the others, a leg being copied while the next is reduced. The streams meet
- * before and after, so no multiprocessor is held while a rank is late.
+/* All-reduce through the switch in two halves: a kernel has the switch reduce this rank's share,
+ * into its own memory, and copy engines bring that to all with one copy to the multicast address, a
+ * leg being copied while the next is reduced. The streams meet before and after, so no
+ * multiprocessor is held while a rank is late.
  *
- * A rank whose tensor is not in the window has its share of each step in the staging slot. Through
- * the switch results must not lie where the copy to all of them goes: they are kept in the slot,
- * which a tensor in the window leaves free. */
+ * A rank whose tensor is not in the window has each step in the staging slot. Results must not lie
+ * where the copy to all of them goes: they are kept in the slot, which a tensor in the window
+ * leaves free. */
 #include <string.h>
 
 #include "../comm/courier.h"
 #include "../comm/meeting.h"
 #include "collectives.h"
-
-enum { STAGE_THREADS = 512 };
 
 struct split {
     const struct plan *plan;
@@ -25,42 +24,11 @@ struct split {
     struct errand *errand;
 };
 
-/* Between two places of this GPU, or from and to host memory. */
-static enum smfar_status copy_inside(struct call *call, const struct plan *plan, uint64_t to,
-                                     uint64_t from, size_t bytes)
-{
-    enum smfar_status status;
-    struct driver *driver = call->comm->driver;
-    struct kargs args;
-    if (to == from || bytes == 0) return SMFAR_OK;
-    if (vmm_is_host_memory(driver, from) || vmm_is_host_memory(driver, to)) {
-        CU(cuMemcpyAsync, to, from, bytes, call->stream);
-        return SMFAR_OK;
-    }
-    memset(&args, 0, sizeof(args));
-    args.src = from;
-    args.dst = to;
-    args.count = bytes;
-    return channel_launch(call, KERNEL_stage_peer, plan->blocks, STAGE_THREADS, 0, &args);
-fail:
-    return status;
-}
-
-/* Equal shares, in whole lines; the last ranks may have less, or nothing. */
-static void divide(const struct call *call, struct split *split)
-{
-    size_t ranks = (size_t)call->comm->ranks, rank = (size_t)call->comm->rank;
-    size_t share = (split->bytes + ranks - 1) / ranks;
-    share = (share + 127) / 128 * 128;
-    split->begin = rank * share < split->bytes ? rank * share : split->bytes;
-    split->end = (rank + 1) * share < split->bytes ? (rank + 1) * share : split->bytes;
-}
-
 /* Where in my window the results of what is `from` bytes into the step go before they are copied:
  * in place, or into the free slot, where vectors begin at the same places. */
 static size_t result_place(const struct call *call, const struct split *split, size_t from)
 {
-    if (split->plan->algorithm == ALGORITHM_SPLIT_PEER || !call->place) return split->base + from;
+    if (!call->place) return split->base + from;
     return call->comm->window->slot + (split->base & 15) + from - split->begin;
 }
 
@@ -94,11 +62,9 @@ static enum smfar_status step(struct call *call, struct split *split)
     struct meeting ready = {0}, arrived = {0};
     split->steps++;
     split->base = call->place ? call->place + split->at : window->slot;
-    divide(call, split);
-    uint64_t chunk = window->peer[call->comm->rank] + split->base;
-    uint64_t to = (uint64_t)(uintptr_t)split->recv + split->at;
-    TRY(copy_inside(call, split->plan, chunk, (uint64_t)(uintptr_t)split->send + split->at,
-                    split->bytes));
+    share_of(split->bytes, call->comm->ranks, call->comm->rank, &split->begin, &split->end);
+    char *chunk = (char *)(uintptr_t)(window->peer[call->comm->rank] + split->base);
+    TRY(copy_inside(call, split->plan->blocks, chunk, split->send + split->at, split->bytes));
     ready.place = split->base;
     TRY(meeting_enqueue(call, &ready));
     size_t from = split->begin;
@@ -110,7 +76,7 @@ static enum smfar_status step(struct call *call, struct split *split)
     arrived.carried = meeting_number(call->sequence, split->steps);
     arrived.last = split->last && call->place;
     TRY(meeting_enqueue(call, &arrived));
-    return copy_inside(call, split->plan, to, chunk, split->bytes);
+    return copy_inside(call, split->plan->blocks, split->recv + split->at, chunk, split->bytes);
 fail:
     return status;
 }
@@ -137,13 +103,12 @@ static enum smfar_status begin_errand(const struct call *call, struct split *spl
     if (status != SMFAR_OK) return status;
     split->errand->everyone = 1;
     for (int r = 0; r < comm->ranks; r++)
-        if (r != comm->rank || split->plan->algorithm == ALGORITHM_SPLIT_MC)
-            split->errand->to[r] = (const char *)(uintptr_t)comm->window->peer[comm->rank];
+        split->errand->to[r] = (const char *)(uintptr_t)comm->window->peer[comm->rank];
     return SMFAR_OK;
 }
 
-enum smfar_status split_enqueue(struct call *call, const struct planned *planned, const void *send,
-                                void *recv)
+enum smfar_status split_mc_enqueue(struct call *call, const struct planned *planned,
+                                   const void *send, void *recv)
 {
     size_t element = dtype_bytes(call->dtype), chunk = planned->plan.chunk * element;
     struct split split = {.plan = &planned->plan, .send = send, .recv = recv};
