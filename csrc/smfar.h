@@ -104,7 +104,7 @@ struct smfar_config {
     int no_multicast;    /* 1: never use multicast; also SMFAR_MULTICAST=0 */
     int64_t timeout_ms;  /* deadline of every wait; default 600,000 */
     size_t window_bytes; /* of device memory per rank; default 256 MiB; rounded up */
-    size_t chunk_bytes;  /* the most one step moves; default min(64 MiB, window_bytes / 8) */
+    size_t chunk_bytes;  /* the most one step moves; default min(64 MiB, window_bytes / 4) */
 };
 
 /* ---- errors ---- */

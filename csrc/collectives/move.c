@@ -82,7 +82,7 @@ static enum smfar_status add_leg(const struct call *call, struct loop *loop)
                       .slot_at = place_of(loop, call->comm->rank),
                       .bytes = loop->bytes,
                       .carried = meeting_number(call->sequence, loop->steps)};
-    return courier_add(loop->errand, call, &leg);
+    return courier_add(loop->errand, call->stream, &leg);
 }
 
 /* ---- through the slots, with kernels ---- */
@@ -142,13 +142,12 @@ fail:
 static enum smfar_status step_by_streams(struct call *call, struct loop *loop)
 {
     enum smfar_status status;
-    struct meeting ready = {0}, arrived = {.carried = 0};
+    struct meeting ready = {0};
     loop->steps++;
     TRY(meeting_enqueue(call, &ready));
     TRY(add_leg(call, loop));
     if (call->place) TRY(take_own(call, loop));
-    arrived.carried = meeting_number(call->sequence, loop->steps);
-    TRY(meeting_enqueue(call, &arrived));
+    TRY(meeting_await_carried(call, meeting_number(call->sequence, loop->steps), 0));
     if (!call->place && loop->bytes) TRY(take(call, loop));
     return SMFAR_OK;
 fail:

@@ -50,7 +50,7 @@ static enum smfar_status reduce_leg(struct call *call, struct split *split, size
     args.dst = call->comm->window->peer[call->comm->rank] + leg.source;
     if (from + bytes == split->end) leg.carried = meeting_number(call->sequence, split->steps);
     if (bytes) TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, 0, &args));
-    return courier_add(split->errand, call, &leg);
+    return courier_add(split->errand, call->stream, &leg);
 fail:
     return status;
 }
@@ -59,7 +59,7 @@ static enum smfar_status step(struct call *call, struct split *split)
 {
     enum smfar_status status;
     const struct window *window = call->comm->window;
-    struct meeting ready = {0}, arrived = {0};
+    struct meeting ready = {0};
     split->steps++;
     split->base = call->place ? call->place + split->at : window->slot;
     share_of(split->bytes, call->comm->ranks, call->comm->rank, &split->begin, &split->end);
@@ -73,9 +73,8 @@ static enum smfar_status step(struct call *call, struct split *split)
         TRY(reduce_leg(call, split, from, leg));
         from += leg;
     } while (from < split->end);
-    arrived.carried = meeting_number(call->sequence, split->steps);
-    arrived.last = split->last && call->place;
-    TRY(meeting_enqueue(call, &arrived));
+    uint64_t carried = meeting_number(call->sequence, split->steps);
+    TRY(meeting_await_carried(call, carried, split->last && call->place));
     return copy_inside(call, split->plan->blocks, split->recv + split->at, chunk, split->bytes);
 fail:
     return status;

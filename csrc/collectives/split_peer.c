@@ -75,14 +75,16 @@ fail:
     return status;
 }
 
-static enum smfar_status send_inputs(const struct call *call, const struct split *split)
+static enum smfar_status send_inputs(const struct call *call, struct split *split)
 {
     enum smfar_status status;
     CUstream stream;
     TRY(courier_feed(call, &stream));
     for (uint64_t leg = 0; leg < legs_of(split, call->comm->ranks); leg++)
         TRY(send_leg(call, split, stream, leg));
-    return SMFAR_OK;
+    /* one engine makes both kinds of copies: results must not hold up inputs that others wait for
+     */
+    return courier_add(split->errand, stream, &(struct leg){0});
 fail:
     return status;
 }
@@ -109,7 +111,7 @@ static enum smfar_status reduce_leg(struct call *call, struct split *split, uint
     args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
     TRY(meeting_await_sent(call, meeting_number(call->sequence, split->legs + leg + 1)));
     if (bytes) TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, 0, &args));
-    return courier_add(split->errand, call, &copy);
+    return courier_add(split->errand, call->stream, &copy);
 fail:
     return status;
 }
@@ -136,7 +138,7 @@ fail:
 static enum smfar_status step(struct call *call, struct split *split)
 {
     enum smfar_status status;
-    struct meeting ready = {0}, arrived = {0};
+    struct meeting ready = {0};
     uint64_t legs = legs_of(split, call->comm->ranks);
     split->steps++;
     TRY(meeting_enqueue(call, &ready));
@@ -144,9 +146,8 @@ static enum smfar_status step(struct call *call, struct split *split)
     for (uint64_t leg = 0; leg < legs; leg++)
         TRY(reduce_leg(call, split, leg));
     split->legs += legs;
-    arrived.carried = meeting_number(call->sequence, split->steps);
-    arrived.last = split->last && call->place;
-    TRY(meeting_enqueue(call, &arrived));
+    uint64_t carried = meeting_number(call->sequence, split->steps);
+    TRY(meeting_await_carried(call, carried, split->last && call->place));
     return take_results(call, split);
 fail:
     return status;
@@ -168,7 +169,7 @@ static enum smfar_status run(struct call *call, struct split *split, size_t chun
 static enum smfar_status begin_errand(const struct call *call, struct split *split, size_t chunk)
 {
     const struct smfar_comm *comm = call->comm;
-    size_t legs = split->room / split->plan->leg + 1, steps = split->total / chunk + 1;
+    size_t legs = split->room / split->plan->leg + 2, steps = split->total / chunk + 1;
     enum smfar_status status = courier_begin(call, (int)(legs * steps), &split->errand);
     if (status != SMFAR_OK) return status;
     for (int r = 0; r < comm->ranks; r++) {

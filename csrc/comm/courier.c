@@ -120,7 +120,7 @@ static void give_event(struct courier *courier, struct driver *driver, CUevent e
     courier->spare[courier->spare_count++] = event;
 }
 
-enum smfar_status courier_add(struct errand *errand, const struct call *call, const struct leg *leg)
+enum smfar_status courier_add(struct errand *errand, CUstream stream, const struct leg *leg)
 {
     enum smfar_status status;
     struct driver *driver = errand->comm->driver;
@@ -128,7 +128,7 @@ enum smfar_status courier_add(struct errand *errand, const struct call *call, co
     *mine = *leg;
     TRY(take_event(errand->comm, &mine->ready));
     errand->count++;
-    CU(cuEventRecord, mine->ready, call->stream);
+    CU(cuEventRecord, mine->ready, stream);
     return SMFAR_OK;
 fail:
     return status;

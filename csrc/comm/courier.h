@@ -43,9 +43,8 @@ enum smfar_status courier_feed(const struct call *call, CUstream *stream_out);
 /* An errand of at most `legs` legs for this call. */
 enum smfar_status courier_begin(const struct call *call, int legs, struct errand **errand_out);
 
-/* One leg more, ready when the call's stream has come so far. */
-enum smfar_status courier_add(struct errand *errand, const struct call *call,
-                              const struct leg *leg);
+/* One leg more, ready when `stream` has come so far. */
+enum smfar_status courier_add(struct errand *errand, CUstream stream, const struct leg *leg);
 
 /* Takes the errand over. Under the communicator's lock and context. */
 enum smfar_status courier_send(struct errand *errand);

@@ -60,13 +60,24 @@ enum smfar_status meeting_enqueue(struct call *call, const struct meeting *meeti
                     "window_bytes or chunk_bytes",
                     MEETINGS_MOST / 2);
     uint64_t number = meeting_number(call->sequence, ++call->meetings);
-    if (meeting->carried) add_wait(&batch, &mine->carried, meeting->carried);
     if (meeting->place) add_write(&batch, &mine->place, meeting->place);
     add_write(&batch, &mine->arrived, number);
     for (int i = 1; i < comm->ranks; i++)
         add_wait(&batch, &words[(comm->rank + i) % comm->ranks].arrived, number);
     if (meeting->last) add_write(&batch, &mine->passed, call->sequence);
     call->finished |= meeting->last;
+    return enqueue(&batch, call->stream);
+}
+
+enum smfar_status meeting_await_carried(struct call *call, uint64_t number, int last)
+{
+    struct smfar_comm *comm = call->comm;
+    struct page_words *words = comm->page.host->words;
+    struct batch batch = {.comm = comm};
+    for (int i = 0; i < comm->ranks; i++)
+        add_wait(&batch, &words[(comm->rank + i) % comm->ranks].carried, number);
+    if (last) add_write(&batch, &words[comm->rank].passed, call->sequence);
+    call->finished |= last;
     return enqueue(&batch, call->stream);
 }
 
@@ -103,20 +114,27 @@ void meeting_release(struct smfar_comm *comm)
     }
 }
 
-/* A rank whose stream has not come to `number`, or -1. */
+/* A rank whose stream has not come to the meeting; else, of the copies that follow, the one whose
+ * are the furthest behind. */
 static int find_late(const struct smfar_comm *comm, uint64_t number)
 {
+    const struct page_words *words = comm->page.host->words;
+    int late = 0;
     for (int r = 0; r < comm->ranks; r++)
-        if ((int64_t)(atomic_load(&comm->page.host->words[r].arrived) - number) < 0) return r;
-    return -1;
+        if (atomic_load(&words[r].arrived) < number) return r;
+    for (int r = 1; r < comm->ranks; r++)
+        if (atomic_load(&words[r].carried) < atomic_load(&words[late].carried)) late = r;
+    return late;
 }
 
 void meeting_check(struct smfar_comm *comm, struct meeting_watch *watch)
 {
-    uint64_t arrived = atomic_load(&comm->page.host->words[comm->rank].arrived);
+    const struct page_words *words = &comm->page.host->words[comm->rank];
+    uint64_t arrived = atomic_load(&words->arrived), carried = atomic_load(&words->carried);
     int64_t now = fdpass_now();
-    if (arrived != watch->arrived) *watch = (struct meeting_watch){arrived, now};
-    if (arrived >= RELEASED || now - watch->since <= atomic_load(&comm->timeout_ms)) return;
-    int late = find_late(comm, arrived);
-    if (late >= 0) failure_late(comm, comm->rank, late, arrived >> 16);
+    if (arrived != watch->arrived || carried != watch->carried)
+        *watch = (struct meeting_watch){arrived, carried, now};
+    if (arrived >= RELEASED || page_ended(words) >= arrived >> 16) return;
+    if (now - watch->since <= atomic_load(&comm->timeout_ms)) return;
+    failure_late(comm, comm->rank, find_late(comm, arrived), arrived >> 16);
 }

@@ -10,9 +10,8 @@
 #include "channel.h"
 
 struct meeting {
-    uint64_t carried; /* not 0: first wait until this leg's copies have been made */
-    uint64_t place;   /* not 0: also write down where my chunk lies */
-    int last;         /* the collective ends with this meeting */
+    uint64_t place; /* not 0: also write down where my chunk lies */
+    int last;       /* the collective ends with this meeting */
 };
 
 /* What page_words.arrived and .carried count: the meetings and legs of one collective in turn. */
@@ -24,6 +23,10 @@ enum { MEETINGS_MOST = 65535 };
 
 /* Enqueues one meeting on the call's stream. */
 enum smfar_status meeting_enqueue(struct call *call, const struct meeting *meeting);
+
+/* The stream waits until every rank's copies have come to leg `number`: what they bring is there,
+ * and what mine read can be written. With `last` the collective ends here. */
+enum smfar_status meeting_await_carried(struct call *call, uint64_t number, int last);
 
 /* A leg of inputs has been sent to all others once `stream` has come so far; and the call's stream
  * waits until all others have sent it. */
@@ -38,7 +41,7 @@ void meeting_release(struct smfar_comm *comm);
 
 /* By the watchdog, now and then: publishes a failure when a rank has been late for too long. */
 struct meeting_watch {
-    uint64_t arrived;
+    uint64_t arrived, carried;
     int64_t since; /* milliseconds */
 };
 void meeting_check(struct smfar_comm *comm, struct meeting_watch *watch);

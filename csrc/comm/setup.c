@@ -141,7 +141,7 @@ static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
             agreed->sm_budget = rank->sm_budget;
     }
     if (window < 4 * (size_t)LEAST_CHUNK) window = 4 * (size_t)LEAST_CHUNK;
-    if (chunk > window / 8) chunk = window / 8;
+    if (chunk > window / 4) chunk = window / 4;
     if (chunk < LEAST_CHUNK / 64) chunk = LEAST_CHUNK / 64;
     agreed->chunk_bytes = chunk / 16384 ? chunk / 16384 * 16384 : chunk / 1024 * 1024;
     agreed->oneshot_bytes = agreed->chunk_bytes / 4 / 128 * 128;

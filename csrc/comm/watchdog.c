@@ -42,7 +42,7 @@ static int still_well(struct smfar_comm *comm)
 static void *watch(void *argument)
 {
     struct smfar_comm *comm = argument;
-    struct meeting_watch meetings = {0, 0};
+    struct meeting_watch meetings = {0, 0, 0};
     log_set_rank(comm->rank);
     life_hold(comm);
     sem_post(&comm->watch_holds);

@@ -128,12 +128,17 @@ static inline void calls_fill(const struct calls_one *one, int rank, char *space
         place_out->parts[r] = place_out->recv + (size_t)(1 + r) * bytes;
 }
 
+static inline enum smfar_status calls_wish(const struct calls_one *one)
+{
+    struct smfar_hint hint = {.algorithm = one->algorithm};
+    return smfar_hint_set(&hint);
+}
+
 static inline enum smfar_status calls_enqueue(const struct calls_one *one,
                                               const struct calls_place *place, smfar_comm *comm)
 {
     void *at = place->recv;
-    struct smfar_hint hint = {.algorithm = one->algorithm};
-    enum smfar_status status = smfar_hint_set(&hint);
+    enum smfar_status status = calls_wish(one);
     if (status != SMFAR_OK) return status;
     switch (one->kind) {
     case CALLS_ALL_REDUCE:

@@ -132,6 +132,7 @@ static void reshape(const struct calls_one *one, smfar_comm *comm, uint64_t *ran
                         .root = -1,
                         .count = one->count};
     const struct planned *planned;
+    REQUIRE(calls_wish(one) == SMFAR_OK, "%s", smfar_last_error());
     REQUIRE(collective_plan(&call, &planned) == SMFAR_OK, "%s", smfar_last_error());
     struct plan *plan = &((struct planned *)(uintptr_t)planned)->plan;
     plan->blocks = 1 + (int)(calls_random(random) % MOST_BLOCKS);
