@@ -6,33 +6,23 @@ interleaved repeats of the slowest rank's. With --device cpu the peer is gloo; t
 GPUs are in bench_cuda.py.
 """
 
-import json
 import math
 import os
 import shutil
 import statistics
-import tempfile
 import time
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 import smfar
 from smfar import backend
+from smfar.bench_ranks import finish, join, launch, parse_size, write_json
 
-UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 RATE_BYTES = 16 << 20
 REPEATS = 5
 REPEAT_SECONDS = 0.05
 LARGEST_SUM = 1e30  # repeated sums grow by a factor of n each time and must stay finite
-
-
-def parse_size(text):
-    """ "64M" -> 67108864"""
-    unit = UNITS.get(text[-1].upper(), 1)
-    return int(text[:-1] if unit > 1 else text) * unit
 
 
 def add_arguments(parser):
@@ -42,21 +32,24 @@ def add_arguments(parser):
     parser.add_argument("--ranks", type=int, default=4, help="on cuda ranks may share a GPU")
     parser.add_argument("--min", type=parse_size, default="1K", help="smallest size, e.g. 1K")
     parser.add_argument("--max", type=parse_size, default="64M", help="largest size, e.g. 64M")
+    parser.add_argument(
+        "--step", type=int, default=4, help="on cuda: each size is so many times the last"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=20, help="on cuda: of which the median counts"
+    )
     parser.add_argument("--json", metavar="FILE", help="write every figure there, too")
 
 
 def run(args):
     """Measures, prints, and returns the exit status: 1 if any result was wrong."""
-    folder = tempfile.mkdtemp(prefix="smfar-bench-", dir=shared_folder(args.ranks))
-    try:
-        mp.spawn(cuda_rank if args.device == "cuda" else rank_main, (args, folder), args.ranks)
-        with open(os.path.join(folder, "result.json")) as file:
-            result = json.load(file)
-    finally:
-        shutil.rmtree(folder)
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(result, file, indent=1)
+    if args.device == "cuda":
+        from smfar import bench_cuda
+
+        result = launch(bench_cuda.rank_main, args)
+    else:
+        result = launch(rank_main, args, shared_folder(args.ranks))
+    write_json(args.json, result)
     return 1 if any(row.get("wrong") for row in result["all_reduce"]) else 0
 
 
@@ -68,41 +61,6 @@ def shared_folder(ranks):
     except OSError:
         return None
     return "/dev/shm" if free > need else None
-
-
-def join(backends, rank, args, folder):
-    dist.init_process_group(
-        backends,
-        init_method=f"file://{folder}/store",
-        rank=rank,
-        world_size=args.ranks,
-        timeout=timedelta(minutes=2),
-    )
-
-
-def finish(rank, result, folder):
-    if rank == 0:
-        with open(os.path.join(folder, "result.json"), "w") as file:
-            json.dump(result, file)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def cuda_rank(rank, args, folder):
-    from smfar import bench_cuda
-
-    gpus = torch.cuda.device_count()
-    torch.cuda.set_device(rank % gpus)
-    if gpus < args.ranks:
-        os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
-    join("cpu:gloo,cuda:nccl" if gpus >= args.ranks else "gloo", rank, args, folder)
-    window = max(1 << 28, 4 * args.max)
-    group = dist.new_group(backend="smfar", pg_options=smfar.Options(window_bytes=window))
-    say = print if rank == 0 else lambda *_: None
-    result = {"ranks": args.ranks, "torch": torch.__version__, "gpus": gpus}
-    result["all_reduce"] = bench_cuda.sweep(args, group, say)
-    say("\n" + smfar.describe(group, "cuda"))
-    finish(rank, result, folder)
 
 
 def rank_main(rank, args, folder):

@@ -8,32 +8,33 @@ own, NCCL. Everything is measured the same way, turn about in one run, on bf16:
     host    microseconds that the host spends per call
     graph   per call in a CUDA graph of GRAPH_CALLS calls (the peers'; smfar's are not there yet)
 
-Each is the median over REPEATS interleaved repeats of the slowest rank's; `spread` is the middle
-half of `time`. Blocks are what each launches; an SM is held for about blocks x device time. Not
-here: ranks, arguments and output files, which bench.py has.
+Each is the median over interleaved repeats of the slowest rank's; `spread` is the middle half of
+`time`. A second table says what each holds of the GPU (bench_profile.py), from a pass of its own
+after all times, which a profiler would disturb. Not here: arguments and output files, which are
+bench.py's, and how ranks start (bench_ranks.py).
 """
 
 import statistics
-import time
 
 import torch
 import torch.distributed as dist
 
 import smfar
+from smfar import bench_profile
+from smfar.bench_ranks import finish, join_on_gpu, machine_line, microseconds, own_gpus, slowest
 
-REPEATS = 20
 GRAPH_CALLS = 10
 SECONDS = 0.01  # of one repeat
-BUSY_CYCLES = 2_000_000  # about a millisecond: the queue fills meanwhile
+PROFILED_CALLS = 10
 ONE_SHOT_MOST = 4 << 20  # above, one-shot moves too much to be anybody's choice
 
 
 class Contender:
-    """One way of reducing one bf16 tensor, with what it launches."""
+    """One way of reducing one bf16 tensor."""
 
-    def __init__(self, name, call, blocks="", graph=False):
-        self.name, self.call, self.blocks, self.graph = name, call, blocks, graph
-        self.times, self.devices, self.hosts = [], [], []
+    def __init__(self, name, call, graph=False):
+        self.name, self.call, self.graph = name, call, graph
+        self.times, self.devices, self.hosts, self.graphs = [], [], [], []
         self.replay = None
 
     def row(self, size, ranks):
@@ -42,8 +43,10 @@ class Contender:
         row |= {"path": self.name, "us": middle[1], "spread": middle[2] - middle[0]}
         row["algbw"] = size / middle[1] / 1e3
         row["busbw"] = row["algbw"] * 2 * (ranks - 1) / ranks
-        row |= {"device_us": statistics.median(self.devices), "blocks": self.blocks}
+        row["device_us"] = statistics.median(self.devices)
         row["host_us"] = statistics.median(self.hosts)
+        if self.graphs:
+            row["graph_us"] = statistics.median(self.graphs)
         return row
 
 
@@ -63,7 +66,6 @@ class Peers:
             Contender(
                 "torch two-shot",
                 lambda: ops.two_shot_all_reduce_(part, "sum", group),
-                "<= 24",
                 graph=True,
             )
         ]
@@ -72,61 +74,79 @@ class Peers:
                 Contender(
                     "torch one-shot",
                     lambda: ops.one_shot_all_reduce(part, "sum", group),
-                    "<= 24",
                     graph=True,
                 )
             )
         return found
 
 
-def sweep(args, group, say):
-    """The rows of every size. `group` is smfar's; the default group is the peers'."""
-    device = torch.device("cuda", torch.cuda.current_device())
-    nccl = torch.cuda.device_count() >= args.ranks
-    window = smfar.empty(args.max // 2, dtype=torch.bfloat16, device=device, group=group)
-    plain = torch.zeros(args.max // 2, dtype=torch.bfloat16, device=device)
-    window.zero_()
-    peers = Peers(args.max, device)
-    peers.tensor.zero_()
-    say(header(args.ranks))
-    rows, size = [], args.min
-    while size <= args.max:
+class Field:
+    """The tensors, and everybody who reduces them."""
+
+    def __init__(self, args, group):
+        device = torch.device("cuda", torch.cuda.current_device())
+        self.group = group
+        self.window = smfar.empty(args.max // 2, dtype=torch.bfloat16, device=device, group=group)
+        self.plain = torch.zeros(args.max // 2, dtype=torch.bfloat16, device=device)
+        self.window.zero_()
+        self.peers = Peers(args.max, device)
+        self.peers.tensor.zero_()
+
+    def contenders(self, size):
         count = size // 2
-        found = ours(window[:count], plain[:count], group) + peers.contenders(count)
-        if nccl:
-            mine = plain[:count]
-            found.append(Contender("nccl", lambda mine=mine: dist.all_reduce(mine), graph=True))
-        rows += measure(found, size, args.ranks, say)
-        size *= 4
-    return rows
+        plain = self.plain[:count]
+        found = ours(self.window[:count], plain, self.group) + self.peers.contenders(count)
+        if own_gpus():
+            found.append(Contender("nccl", lambda: dist.all_reduce(plain), graph=True))
+        return found
 
 
 def ours(window, plain, group):
-    def blocks_of(tensor):
-        text = smfar.explain(tensor, group=group)
-        return text.split(" blocks of ")[0].split()[-1]
-
     name, direct = group.group_name, torch.ops.smfar.all_reduce_
     return [
-        Contender("smfar direct", lambda: direct(window, "sum", name), blocks_of(window)),
-        Contender("smfar window", lambda: dist.all_reduce(window, group=group), blocks_of(window)),
-        Contender("smfar plain", lambda: dist.all_reduce(plain, group=group), blocks_of(plain)),
+        Contender("smfar direct", lambda: direct(window, "sum", name)),
+        Contender("smfar window", lambda: dist.all_reduce(window, group=group)),
+        Contender("smfar plain", lambda: dist.all_reduce(plain, group=group)),
     ]
 
 
-def header(ranks):
-    gpus = torch.cuda.device_count()
+def rank_main(rank, args, folder):
+    group, result = join_on_gpu(rank, args, folder, args.max)
+    say = print if rank == 0 else lambda *_, **__: None
+    result["all_reduce"] = sweep(args, group, say)
+    say("\n" + smfar.describe(group, "cuda"))
+    finish(rank, result, folder)
+
+
+def sweep(args, group, say):
+    """The rows of every size. `group` is smfar's; the default group is the peers'."""
+    field, rows = Field(args, group), []
+    sizes = [args.min]
+    while sizes[-1] * args.step <= args.max:
+        sizes.append(sizes[-1] * args.step)
+    say(header())
+    for size in sizes:
+        rows += measure(field.contenders(size), size, args, say)
+    say(held_header())
+    for size in sizes:
+        hold(field.contenders(size), [row for row in rows if row["size"] == size], say)
+    return rows
+
+
+# ---- times ----
+
+
+def header():
     return (
-        f"# {ranks} ranks on {min(gpus, ranks)} x {torch.cuda.get_device_name()}, torch "
-        f"{torch.__version__}; us are microseconds per call\n"
+        f"# {machine_line()}; us are microseconds per call\n"
         f"#{'size':>10} {'type':>9} {'redop':>6} {'path':>15} {'time':>9} {'spread':>7}"
-        f" {'algbw':>8} {'busbw':>8} {'device':>9} {'graph':>8} {'host':>7} {'blocks':>7}\n"
+        f" {'algbw':>8} {'busbw':>8} {'device':>9} {'graph':>8} {'host':>7}\n"
         f"#{'(B)':>10} {'':>9} {'':>6} {'':>15} {'(us)':>9} {'(us)':>7}"
         f" {'(GB/s)':>8} {'(GB/s)':>8} {'(us)':>9} {'(us)':>8} {'(us)':>7}"
     )
 
 
-def measure(contenders, size, ranks, say):
+def measure(contenders, size, args, say):
     for contender in contenders:
         for _ in range(3):
             contender.call()
@@ -134,23 +154,22 @@ def measure(contenders, size, ranks, say):
         contender.calls = calls_for(contender)
         if contender.graph:
             contender.replay = capture(contender.call)
-    graphs = {contender.name: [] for contender in contenders}
-    for _ in range(REPEATS):
+    for _ in range(args.repeats):
         for contender in contenders:
-            contender.times.append(microseconds(contender.call, contender.calls)[0])
-            device, host = microseconds(contender.call, min(contender.calls, 50), busy=True)
-            contender.devices.append(device)
-            contender.hosts.append(host)
-            if contender.replay:
-                graphs[contender.name].append(microseconds(contender.replay, 5)[0] / GRAPH_CALLS)
-    rows = []
-    for contender in contenders:
-        row = contender.row(size, ranks)
-        if graphs[contender.name]:
-            row["graph_us"] = statistics.median(graphs[contender.name])
-        rows.append(row)
-        say(line(row))
+            take_times(contender)
+    rows = [contender.row(size, args.ranks) for contender in contenders]
+    for row in rows:
+        say(line(row), flush=True)
     return rows
+
+
+def take_times(contender):
+    contender.times.append(microseconds(contender.call, contender.calls)[0])
+    device, host = microseconds(contender.call, min(contender.calls, 50), busy=True)
+    contender.devices.append(device)
+    contender.hosts.append(host)
+    if contender.replay:
+        contender.graphs.append(microseconds(contender.replay, 5)[0] / GRAPH_CALLS)
 
 
 def line(row):
@@ -158,14 +177,13 @@ def line(row):
     return (
         f" {row['size']:>10} {row['type']:>9} {row['redop']:>6} {row['path']:>15} {row['us']:>9.1f}"
         f" {row['spread']:>7.1f} {row['algbw']:>8.1f} {row['busbw']:>8.1f} {row['device_us']:>9.1f}"
-        f" {graph} {row['host_us']:>7.1f} {row['blocks']:>7}"
+        f" {graph} {row['host_us']:>7.1f}"
     )
 
 
 def calls_for(contender):
     """As many calls as fill a repeat; the same on every rank."""
-    estimate = torch.tensor(microseconds(contender.call, 5)[0])
-    slowest(estimate)
+    estimate = slowest(torch.tensor(microseconds(contender.call, 5)[0]))
     return max(5, min(200, int(SECONDS * 1e6 / max(estimate.item(), 1))))
 
 
@@ -181,24 +199,33 @@ def capture(call):
     return graph.replay
 
 
-def microseconds(call, calls, busy=False):
-    """(on the GPU, on the host) per call, of the slowest rank."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    slowest(torch.zeros(1))  # ranks begin together
-    if busy:
-        torch.cuda._sleep(BUSY_CYCLES + 100_000 * calls)
-    start = time.perf_counter()
-    begin.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    host = (time.perf_counter() - start) * 1e6 / calls
-    torch.cuda.synchronize()
-    found = torch.tensor([begin.elapsed_time(end) * 1e3 / calls, host])
-    slowest(found)
-    return found.tolist()
+# ---- what is held ----
 
 
-def slowest(tensor):
-    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)  # on the CPU, by gloo
+def held_header():
+    return (
+        "\n# held per call, by CUPTI, mean over ranks; SM-us: min(blocks, SMs) x duration, summed"
+        " over kernels;\n# payload: bytes of one rank's tensor per SM-us; copies and fills apart\n"
+        f"#{'size':>10} {'path':>15} {'blocks':>7} {'threads':>7} {'kernels':>7} {'kernel':>9}"
+        f" {'SM-us':>9} {'payload':>9} {'copies':>7} {'copy':>9}\n"
+        f"#{'(B)':>10} {'':>15} {'':>7} {'':>7} {'':>7} {'(us)':>9} {'':>9} {'(B/SM-us)':>9}"
+        f" {'':>7} {'(us)':>9}"
+    )
+
+
+def hold(contenders, rows, say):
+    for contender, row in zip(contenders, rows, strict=True):
+        held = bench_profile.measure(contender.call, PROFILED_CALLS)
+        row |= held.row()
+        say(held_line(row["size"], contender.name, held), flush=True)
+
+
+def held_line(size, name, held):
+    if held.note:
+        return f" {size:>10} {name:>15} {held.note}"
+    payload = f"{size / held.sm_us:9.0f}" if held.sm_us else f"{'':>9}"
+    return (
+        f" {size:>10} {name:>15} {held.blocks:>7} {held.threads:>7} {held.kernels:>7.1f}"
+        f" {held.kernel_us:>9.1f} {held.sm_us:>9.1f} {payload} {held.copies:>7.1f}"
+        f" {held.copy_us:>9.1f}"
+    )

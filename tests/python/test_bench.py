@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from smfar.bench import parse_size
+from smfar.bench_ranks import parse_size
 
 
 def test_sizes():
