@@ -1,16 +1,34 @@
-"""python -m smfar <command>: so far `bench`."""
+"""python -m smfar <command>"""
 
 import argparse
 import sys
 
-from smfar import bench
+from smfar import bench, bench_held, bench_overlap, bench_plot, bench_skew
+
+BENCHES = {
+    "overlap": (bench_overlap, "what an all-reduce costs the matrix products beside it"),
+    "skew": (bench_skew, "what waiting for a late rank costs"),
+    "held": (bench_held, "copies while a kernel holds every multiprocessor"),
+    "plot": (bench_plot, "the figures of --json as a picture"),
+}
+
+
+def add_command(commands, name, module, text):
+    parser = commands.add_parser(name, help=text, description=text)
+    module.add_arguments(parser)
+    parser.set_defaults(run=module.run)
+    return parser
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m smfar", description="smfar's tools")
     commands = parser.add_subparsers(dest="command", required=True)
-    bench.add_arguments(commands.add_parser("bench", help="measure the all-reduce beside gloo's"))
-    return bench.run(parser.parse_args(arguments))
+    text = "measure the all-reduce beside what users would pick instead"
+    benches = add_command(commands, "bench", bench, text).add_subparsers(dest="bench")
+    for name, (module, text) in BENCHES.items():
+        add_command(benches, name, module, text)
+    args = parser.parse_args(arguments)
+    return args.run(args)
 
 
 if __name__ == "__main__":

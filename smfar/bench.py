@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 import smfar
 from smfar import backend
-from smfar.bench_ranks import finish, join, launch, parse_size, write_json
+from smfar.bench_ranks import finish, join, launch, no_gpu, parse_size, write_json
 
 RATE_BYTES = 16 << 20
 REPEATS = 5
@@ -44,6 +44,8 @@ def add_arguments(parser):
 def run(args):
     """Measures, prints, and returns the exit status: 1 if any result was wrong."""
     if args.device == "cuda":
+        if no_gpu("bench --device cuda"):
+            return 77
         from smfar import bench_cuda
 
         result = launch(bench_cuda.rank_main, args)

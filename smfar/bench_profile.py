@@ -130,14 +130,15 @@ def summarize(recording, calls, sms):
     return held
 
 
-def over_ranks(held):
-    """The mean over ranks; collective. If any rank has nothing, all have nothing."""
+def over_ranks(held, counts=True):
+    """The mean over the ranks that count; collective. If one of them has nothing, all have."""
     numbers = [held.sm_us, held.kernels, held.kernel_us, held.copies, held.copy_us]
-    total = torch.tensor([*numbers, float(bool(held.note))], dtype=torch.float64)
-    dist.all_reduce(total)
-    if total[-1]:
+    total = torch.tensor([*numbers, float(bool(held.note)), 1.0], dtype=torch.float64)
+    dist.all_reduce(total if counts else total.zero_())
+    *total, missing, ranks = total.tolist()
+    if missing:
         return Held(note=held.note or NOTHING)
-    mean = (total[:-1] / dist.get_world_size()).tolist()
+    mean = [number / ranks for number in total]
     held.sm_us, held.kernels, held.kernel_us, held.copies, held.copy_us = mean
     return held
 

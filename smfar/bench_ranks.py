@@ -84,6 +84,14 @@ def join_on_gpu(rank, args, folder, largest):
     return group, machine | {"torch": torch.__version__}
 
 
+def no_gpu(bench):
+    """Says so where nothing can be measured."""
+    if torch.cuda.is_available():
+        return False
+    print(f"{bench}: this machine has no GPU that torch can use")
+    return True
+
+
 def own_gpus():
     """Has every rank a GPU of its own?"""
     return torch.cuda.device_count() >= dist.get_world_size()

@@ -1,31 +1,93 @@
 #!/usr/bin/env bash
-# Builds smfar against the torch that is installed, runs the GPU tests and the bench, in one go, on a
-# machine that needs only torch with CUDA, a C/C++ compiler and pytest.
+# Builds smfar against the torch that is installed and runs what needs GPUs, on a machine that has
+# only torch with CUDA, a C/C++ compiler and pytest.
 #
-#   tests/gpu/run.sh [FOLDER]    FOLDER receives the bench's figures as JSON (default: build/gpu)
+#   tests/gpu/run.sh [--out FOLDER] [PART…]
+#
+# FOLDER receives every bench's figures as JSON, and pictures where matplotlib is (default: build/gpu).
+# Each part takes a few minutes; without a PART all run, in this order:
+#
+#   tests     tests/gpu
+#   bench     times, and what is held, by size
+#   overlap   matrix products beside an all-reduce
+#   skew      what waiting for a late rank costs
+#   held      copies while every multiprocessor is taken
+#   sanitize  compute-sanitizer's memcheck, synccheck and initcheck over every peer kernel
+#   kernels   registers, spills and size per kernel
 #
 # Multicast stays off throughout: this script is for machines whose switch must not be touched.
-# With fewer than two GPUs ranks share one, under MPS where that can be started, so that they run at
-# the same time.
-set -euo pipefail
+# With fewer than two GPUs ranks share one; the benches then run under MPS where that can be started,
+# so that ranks run at the same time. Ends with 1 if any part failed, after having run the others.
+set -uo pipefail
 export SMFAR_MULTICAST=0 NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 cd "$(dirname "$0")/../.."
-folder=${1:-build/gpu}
-mkdir -p "$folder"
-python3 setup.py --quiet build_ext --inplace
-python3 -m pytest -q -p no:cacheprovider --timeout 300 tests/gpu
-
-gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
-bench() { python3 -W ignore -m smfar bench --device cuda --min 256 --max 256M "$@"; }
-if [ "$gpus" -ge 2 ]; then
-    bench --ranks "$gpus" --json "$folder/bench-$gpus-gpus.json"
-    exit
-fi
-if command -v nvidia-cuda-mps-control >/dev/null; then
-    export CUDA_MPS_PIPE_DIRECTORY=/tmp/smfar-mps CUDA_MPS_LOG_DIRECTORY=/tmp/smfar-mps-log
-    mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
-    nvidia-cuda-mps-control -d && trap 'echo quit | nvidia-cuda-mps-control' EXIT
-fi
-for ranks in 2 4 8; do
-    bench --ranks "$ranks" --max 16M --json "$folder/bench-1-gpu-$ranks-ranks.json"
+folder=build/gpu
+[ "${1:-}" = --out ] && folder=$2 && shift 2
+parts=${*:-tests bench overlap skew held sanitize kernels}
+for part in $parts; do
+    case $part in
+    tests | bench | overlap | skew | held | sanitize | kernels) ;;
+    *) sed -n 's/^# \{0,1\}//p' "$0" | sed 1d >&2 && exit 2 ;;
+    esac
 done
+mkdir -p "$folder"
+python3 setup.py --quiet build_ext --inplace || exit
+gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
+ranks=$((gpus < 2 ? 2 : gpus))
+name=$((gpus < 2 ? 1 : gpus))-gpu-$ranks-ranks
+
+# runs its arguments where ranks that share a GPU run at the same time; the server stays until the end
+mps=(env CUDA_MPS_PIPE_DIRECTORY=/tmp/smfar-mps CUDA_MPS_LOG_DIRECTORY=/tmp/smfar-mps-log)
+mps_runs=
+start_mps() {
+    [ "$gpus" -lt 2 ] && command -v nvidia-cuda-mps-control >/dev/null || return 0
+    [ -z "$mps_runs" ] || return 0
+    mkdir -p /tmp/smfar-mps /tmp/smfar-mps-log
+    "${mps[@]}" nvidia-cuda-mps-control -d && mps_runs=1
+    trap 'echo quit | "${mps[@]}" nvidia-cuda-mps-control' EXIT
+}
+smfar() { timeout "$1" python3 -W ignore -m smfar "${@:2}"; }
+smfar_mps() { timeout "$1" ${mps_runs:+"${mps[@]}"} python3 -W ignore -m smfar "${@:2}"; }
+
+bench() {
+    local options=(--device cuda --min 256)
+    if [ "$gpus" -ge 2 ]; then
+        smfar 540 bench "${options[@]}" --max 256M --ranks "$ranks" --json "$folder/bench-$name.json"
+        return
+    fi
+    # eight processes share this machine's cores, too
+    smfar_mps 240 bench "${options[@]}" --max 16M --ranks 2 --json "$folder/bench-$name.json" &&
+        smfar_mps 240 bench "${options[@]}" --max 16M --ranks 4 --repeats 10 \
+            --json "$folder/bench-1-gpu-4-ranks.json" &&
+        smfar_mps 120 bench --device cuda --min 1K --max 4M --step 16 --ranks 8 --repeats 5 \
+            --json "$folder/bench-1-gpu-8-ranks.json"
+}
+
+pictures() {
+    local files=("$folder"/*.json)
+    [ -e "${files[0]}" ] && python3 -c 'import matplotlib' 2>/dev/null || return 0
+    for file in "${files[@]}"; do smfar 60 bench plot "$file" --out "${file%.json}.svg" || return; done
+}
+
+run_part() {
+    local json=$folder/$1-$name.json
+    case $1 in
+    tests) timeout 580 python3 -m pytest -q -p no:cacheprovider --timeout 300 tests/gpu ;;
+    bench) start_mps && bench ;;
+    overlap | skew) start_mps && smfar_mps 300 bench "$1" --ranks "$ranks" --json "$json" ;;
+    held) smfar 120 bench held --ranks "$ranks" --json "$json" ;;
+    sanitize) timeout 580 python3 tests/gpu/sanitize.py ;;
+    kernels) smfar 120 kernels ;;
+    esac
+}
+
+failed=
+for part in $parts; do
+    printf '\n== %s, %s\n' "$part" "$(date -u +%H:%M:%S)"
+    run_part "$part"
+    status=$?
+    # 77: skipped, and the part has said why
+    [ $status = 0 ] || [ $status = 77 ] || failed="$failed $part"
+done
+pictures || failed="$failed pictures"
+[ -z "$failed" ] || { echo "failed:$failed" && exit 1; }

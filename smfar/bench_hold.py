@@ -1,0 +1,136 @@
+"""A kernel that holds every multiprocessor of this rank's GPU, for bench_held.py.
+
+It is launched through the driver, since no operator of torch's fills a GPU for as long as one
+likes: two blocks of 1024 threads leave an SM no room for another block. Each block tells the host
+that it is there, and spins until the host lets it go, or a deadline has passed.
+"""
+
+import ctypes
+import functools
+import time
+
+import torch
+
+LIMIT_NS = 20 * 10**9  # by then whoever forgot to let go is gone
+START_S = 5.0
+BLOCK_THREADS = 1024
+
+PTX = b"""
+.version 7.1
+.target sm_80
+.address_size 64
+// words[0]: nonzero lets go, written by the host; words[1 + block]: set to 1 by that block.
+.visible .entry smfar_bench_hold(.param .u64 words, .param .u64 limit_ns)
+.maxntid 1024, 1, 1
+{
+    .reg .pred %waits;
+    .reg .b32 %thread, %block, %go;
+    .reg .b64 %words, %mine, %limit, %begin, %now;
+    ld.param.u64 %words, [words];
+    ld.param.u64 %limit, [limit_ns];
+    mov.u64 %begin, %globaltimer;
+    mov.u32 %thread, %tid.x;
+    setp.ne.u32 %waits, %thread, 0;
+    @%waits bra TOGETHER;
+    mov.u32 %block, %ctaid.x;
+    mad.wide.u32 %mine, %block, 4, %words;
+    st.relaxed.sys.global.u32 [%mine + 4], 1; // partner: the host's poll in Holder.__enter__
+SPIN:
+    ld.relaxed.sys.global.u32 %go, [%words]; // partner: the host's store in Holder.__exit__
+    setp.ne.u32 %waits, %go, 0;
+    @%waits bra TOGETHER;
+    nanosleep.u32 1000;
+    mov.u64 %now, %globaltimer;
+    sub.u64 %now, %now, %begin;
+    setp.lt.u64 %waits, %now, %limit;
+    @%waits bra SPIN;
+TOGETHER:
+    bar.sync 0;
+    ret;
+}
+"""
+
+
+@functools.cache
+def driver():
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def call(name, *arguments):
+    result = getattr(driver(), name)(*arguments)
+    if result:
+        text = ctypes.c_char_p()
+        driver().cuGetErrorName(result, ctypes.byref(text))
+        raise RuntimeError(f"{name} failed: {(text.value or b'unknown error').decode()} ({result})")
+
+
+def current_stream():
+    return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+
+
+def copy(target, source, bytes_):
+    """From one device address to another, on the current stream."""
+    addresses = ctypes.c_uint64(target), ctypes.c_uint64(source)
+    call("cuMemcpyAsync", *addresses, ctypes.c_size_t(bytes_), current_stream())
+
+
+class Holder:
+    """`with holder:` every SM is taken. Nothing that waits for the whole GPU may be called inside:
+    no torch.cuda.synchronize, no first use of a kernel, no new memory."""
+
+    def __init__(self):
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        per_sm = properties.max_threads_per_multi_processor // BLOCK_THREADS
+        self.blocks = properties.multi_processor_count * per_sm
+        self.words = torch.zeros(1 + self.blocks, dtype=torch.int32, pin_memory=True)
+        self.stream, self.small_stream = torch.cuda.Stream(), torch.cuda.Stream()
+        self.small = torch.zeros(1, device=torch.device("cuda", torch.cuda.current_device()))
+        self.small_done = torch.cuda.Event()
+        module = ctypes.c_void_p()
+        self.kernel = ctypes.c_void_p()
+        call("cuModuleLoadDataEx", ctypes.byref(module), PTX, 0, None, None)
+        name = b"smfar_bench_hold"
+        call("cuModuleGetFunction", ctypes.byref(self.kernel), module, name)
+        with self:  # whatever is loaded at a first launch
+            pass
+
+    def launch(self):
+        values = ctypes.c_uint64(self.words.data_ptr()), ctypes.c_uint64(LIMIT_NS)
+        pointers = [ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values]
+        parameters = (ctypes.c_void_p * 2)(*pointers)
+        grid, block = (self.blocks, 1, 1), (BLOCK_THREADS, 1, 1)
+        numbers = map(ctypes.c_uint, (*grid, *block, 0))
+        stream = ctypes.c_void_p(self.stream.cuda_stream)
+        call("cuLaunchKernel", self.kernel, *numbers, stream, parameters, None)
+
+    def probe(self):
+        """A small kernel, which ends once there is room for it."""
+        with torch.cuda.stream(self.small_stream):
+            self.small.add_(1)
+            self.small_done.record()
+
+    def holds(self):
+        """Nothing has found room since `with` began."""
+        return not self.small_done.query()
+
+    def __enter__(self):
+        self.probe()
+        torch.cuda.synchronize()
+        self.words.zero_()
+        self.launch()
+        limit = time.monotonic() + START_S
+        while not self.words[1:].all():
+            if time.monotonic() > limit:
+                came = int(self.words[1:].sum())
+                self.__exit__()
+                raise RuntimeError(
+                    f"bench held: {came} of {self.blocks} blocks came within {START_S:.0f} s;"
+                    " is something else running on this GPU?"
+                )
+            time.sleep(1e-4)
+        self.probe()
+        return self
+
+    def __exit__(self, *raised):
+        self.words[0] = 1
+        torch.cuda.synchronize()

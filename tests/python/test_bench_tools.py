@@ -1,0 +1,73 @@
+"""The benches' command lines, where there is no GPU, and the pictures."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+SMFAR = [sys.executable, "-m", "smfar"]
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: tests/gpu runs them")
+
+
+def run(*arguments):
+    return subprocess.run([*SMFAR, *arguments], capture_output=True, text=True, timeout=120)
+
+
+@no_gpu
+@pytest.mark.parametrize("bench", ["overlap", "skew", "held", "--device=cuda"])
+def test_without_a_gpu_a_bench_says_so(bench):
+    ran = run("bench", bench)
+    assert ran.returncode == 77
+    assert "this machine has no GPU" in ran.stdout
+
+
+def row(path, **figures):
+    return {"path": path, **figures}
+
+
+FIGURES = {
+    "ranks": 2,
+    "gpus": 2,
+    "gpu": "some GPU",
+    "bytes": 64 << 20,
+    "all_reduce": [
+        row(path, size=1 << power, us=10.0 + power, sm_us=80.0 * power)
+        for path in ("smfar window", "torch two-shot")
+        for power in (10, 20)
+    ],
+    "overlap": [
+        {
+            "workload": "8192x8192x8192",
+            "rows": [
+                row("split_peer / 4", slowdown=1.5, sm_us=300.0),
+                row("nccl", slowdown=-0.2, note="the profiler recorded no kernel here"),
+            ],
+        }
+    ],
+    "skew": [row("nccl", late_ms=ms, sm_us=100.0 + 1000 * ms) for ms in (0, 1)],
+    "held": [
+        row("copy to one peer", free_GBps=395.0, held_GBps=394.0),
+        row("all-gather", free_GBps=380.0, ended=False),
+    ],
+}
+
+
+def test_a_picture_of_every_bench(tmp_path):
+    matplotlib = pytest.importorskip("matplotlib")
+    assert matplotlib.__version__
+    (tmp_path / "figures.json").write_text(json.dumps(FIGURES))
+    ran = run("bench", "plot", f"{tmp_path}/figures.json", "--out", f"{tmp_path}/picture.svg")
+    assert ran.returncode == 0, ran.stderr
+    picture = (tmp_path / "picture.svg").read_text()
+    for text in ("All-reduce, 2 ranks, 2 some GPU", "SM-µs", "8192x8192x8192", "One rank late"):
+        assert text in picture, text
+
+
+def test_figures_of_something_else_are_refused(tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "other.json").write_text('{"ranks": 2}')
+    ran = run("bench", "plot", f"{tmp_path}/other.json", "--out", f"{tmp_path}/picture.svg")
+    assert ran.returncode == 1
+    assert "no figures of a bench" in ran.stderr
