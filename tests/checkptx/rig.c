@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "../../csrc/memory/multicast.h"
+
 enum { PAGE_BYTES = 64 << 10 };
 
 static enum smfar_status enter(const struct rig *rig, int rank)
@@ -60,14 +62,13 @@ static enum smfar_status find_devices(struct rig *rig)
 {
     enum smfar_status status = SMFAR_OK;
     struct driver *driver = rig->driver;
-    int devices, has;
+    int devices;
     CU(cuDeviceGetCount, &devices);
-    rig->multicast = devices >= rig->ranks && driver->cuMulticastCreate != NULL;
+    rig->multicast = devices >= rig->ranks;
     for (int r = 0; r < rig->ranks; r++) {
         struct rig_rank *me = &rig->rank[r];
         CU(cuDeviceGet, &me->device, r % devices);
-        CU(cuDeviceGetAttribute, &has, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, me->device);
-        rig->multicast = rig->multicast && has;
+        if (multicast_unavailable(driver, me->device)) rig->multicast = 0; /* or switched off */
         CU(cuDevicePrimaryCtxRetain, &me->context, me->device);
     }
 fail:
