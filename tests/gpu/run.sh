@@ -8,6 +8,7 @@
 # Each part takes a few minutes; without a PART all run, in this order:
 #
 #   tests     tests/gpu
+#   checkptx  every peer kernel against its reference
 #   bench     times, and what is held, by size
 #   overlap   matrix products beside an all-reduce
 #   skew      what waiting for a late rank costs
@@ -23,10 +24,10 @@ export SMFAR_MULTICAST=0 NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 N
 cd "$(dirname "$0")/../.."
 folder=build/gpu
 [ "${1:-}" = --out ] && folder=$2 && shift 2
-parts=${*:-tests bench overlap skew held sanitize kernels}
+parts=${*:-tests checkptx bench overlap skew held sanitize kernels}
 for part in $parts; do
     case $part in
-    tests | bench | overlap | skew | held | sanitize | kernels) ;;
+    tests | checkptx | bench | overlap | skew | held | sanitize | kernels) ;;
     *) sed -n 's/^# \{0,1\}//p' "$0" | sed 1d >&2 && exit 2 ;;
     esac
 done
@@ -63,6 +64,32 @@ bench() {
             --json "$folder/bench-1-gpu-8-ranks.json"
 }
 
+build_checkptx() {
+    make -s -j "$(nproc)" build/test/bin/checkptx >"$folder/make.log" 2>&1 && return
+    tail "$folder/make.log"
+    return 1
+}
+
+# of millions of cases the sample that has every pair of parameter values
+checkptx() {
+    build_checkptx || return
+    for count in 2 4 8; do timeout 240 build/test/bin/checkptx --gpu --seed 1 --ranks $count || return; done
+}
+
+sanitize() {
+    local tool bad=0
+    tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
+    [ -n "$tool" ] || { echo "no compute-sanitizer (it comes with the CUDA toolkit)"; return 77; }
+    build_checkptx || return
+    # what calls return is the program's to judge
+    for check in memcheck synccheck initcheck; do
+        echo "-- $check"
+        timeout 185 "$tool" --tool $check --error-exitcode 9 --report-api-errors no --print-limit 20 \
+            build/test/bin/checkptx --gpu --seed 1 --ranks 2 || bad=1
+    done
+    return $bad
+}
+
 pictures() {
     local files=("$folder"/*.json)
     [ -e "${files[0]}" ] && python3 -c 'import matplotlib' 2>/dev/null || return 0
@@ -76,7 +103,8 @@ run_part() {
     bench) start_mps && bench ;;
     overlap | skew) start_mps && smfar_mps 300 bench "$1" --ranks "$ranks" --json "$json" ;;
     held) smfar 120 bench held --ranks "$ranks" --json "$json" ;;
-    sanitize) timeout 580 python3 tests/gpu/sanitize.py ;;
+    checkptx) checkptx ;;
+    sanitize) sanitize ;;
     kernels) smfar 120 kernels ;;
     esac
 }
