@@ -117,6 +117,10 @@ SMFAR_EXPORT const char *smfar_last_error(void);
 
 SMFAR_EXPORT const char *smfar_version(void);
 
+/* The PTX text of the kernels, as it travels in this library: module "peer", or "mc", whose kernels
+ * need a switch. NULL for any other name. */
+SMFAR_EXPORT const char *smfar_kernel_text(const char *module);
+
 /* ---- communicators ---- */
 
 /* Collective; blocks until every rank has come, or fails on every rank with one verdict.

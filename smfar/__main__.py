@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from smfar import bench, bench_held, bench_overlap, bench_plot, bench_skew
+from smfar import bench, bench_held, bench_overlap, bench_plot, bench_skew, kernels
 
 BENCHES = {
     "overlap": (bench_overlap, "what an all-reduce costs the matrix products beside it"),
@@ -27,6 +27,7 @@ def main(arguments=None):
     benches = add_command(commands, "bench", bench, text).add_subparsers(dest="bench")
     for name, (module, text) in BENCHES.items():
         add_command(benches, name, module, text)
+    add_command(commands, "kernels", kernels, "registers, spills and size of every kernel")
     args = parser.parse_args(arguments)
     return args.run(args)
 

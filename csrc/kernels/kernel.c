@@ -97,6 +97,13 @@ enum kernel_id kernel_find(const char *file, enum smfar_op op, enum smfar_dtype 
     return KERNELS;
 }
 
+const char *smfar_kernel_text(const char *module)
+{
+    for (const struct kernel_image *image = kernel_images; module && image->module; image++)
+        if (!image->compute && !strcmp(image->module, module)) return (const char *)image->data;
+    return NULL;
+}
+
 static CUresult load_image(struct driver *driver, const struct kernel_image *image,
                            CUmodule *module, char *log, size_t size)
 {

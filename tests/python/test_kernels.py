@@ -1,0 +1,67 @@
+"""python -m smfar kernels: what an assembler says of every kernel."""
+
+import argparse
+import pathlib
+import re
+
+import pytest
+
+from smfar import kernels
+
+ROWS = pathlib.Path(__file__).parents[2] / "csrc" / "kernels" / "kernels.def"
+REPORT = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'smfar_finish_peer' for 'sm_90'
+ptxas info    : Function properties for smfar_finish_peer
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 16 registers, used 0 barriers
+ptxas info    : Compiling entry function 'smfar_barrier_peer' for 'sm_90'
+ptxas info    : Function properties for smfar_barrier_peer
+    24 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 20 registers, used 1 barriers
+"""
+
+
+def entries():
+    rows = re.findall(r"^(?:PLAIN|KERNEL)\((.*)\)", ROWS.read_text(), re.MULTILINE)
+    return {"smfar_" + "_".join(name.strip() for name in row.split(",")) for row in rows}
+
+
+def ask(*arguments):
+    parser = argparse.ArgumentParser()
+    kernels.add_arguments(parser)
+    return kernels.run(parser.parse_args(arguments))
+
+
+def test_the_report_is_read():
+    assert kernels.read_report(REPORT) == [
+        kernels.Kernel("smfar_finish_peer", 16, 0, 0),
+        kernels.Kernel("smfar_barrier_peer", 20, 24, 20),
+    ]
+
+
+def test_the_library_carries_the_text_of_every_kernel():
+    text = b"".join(map(kernels.text_of, kernels.MODULES)).decode()
+    assert set(re.findall(r"\.entry (\w+)", text)) == entries()
+    assert kernels.text_of("other") is None
+
+
+def test_without_an_assembler_it_says_where_one_comes_from(monkeypatch, capsys):
+    monkeypatch.setattr(kernels, "find_ptxas", lambda: None)
+    assert ask() == 77
+    assert "pip install nvidia-cuda-nvcc" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(kernels.find_ptxas() is None, reason="no ptxas")
+def test_every_kernel_is_listed_and_none_spills(capsys):
+    assert ask() == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line[0] == " "]
+    assert {line[0] for line in lines} == entries()
+    for name, registers, _, spilled, code in lines:
+        assert int(registers) <= 128 and int(spilled) == 0 and int(code) > 0, name
+
+
+@pytest.mark.skipif(kernels.find_ptxas() is None, reason="no ptxas")
+def test_an_unknown_gpu_is_refused(capsys):
+    assert ask("--arch", "sm_7") == 1
+    assert "refused module peer for sm_7" in capsys.readouterr().out
