@@ -8,6 +8,7 @@
 #   VARIANT          test (default), asan, ubsan, tsan or aarch64
 #   MPI=1            build and run examples/hello.c with MPI
 #   ONE_IN=50        of checkptx's full product, check-all runs one case in so many
+#   SMFAR_TEST_GPU=1 make test also runs what needs GPUs, on those that are there
 #   V=1              show the commands
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
@@ -56,7 +57,7 @@ C_FILES = $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/torch/*.cpp tests/*/*.[ch] e
 .PHONY: help demo hello hello-mpi test check check-all check-every lib programs units conformance model fuzz \
         asan ubsan tsan aarch64 sanitized format format-check warnings lint ptx clean
 help:
-	@sed -n 's/^#  *//p' Makefile | head -10
+	@sed -n 's/^#  *//p' Makefile | head -11
 	@echo 'make demo | hello | test | check | check-all | check-every | conformance | model | fuzz | lib | asan | ubsan | tsan | aarch64'
 	@echo 'make format | clean'
 
@@ -94,7 +95,7 @@ endif
 RUN = CC='$(CC)' PTXAS='$(PTXAS)' PTXAS12='$(PTXAS12)' $(PY) tests/run.py --bin $(B)/bin
 
 test: lib programs hello
-	@$(RUN) unit soft checkptx mutate check python
+	@$(RUN) unit soft checkptx mutate check python $(if $(SMFAR_TEST_GPU),gpu)
 
 units: programs
 	@$(RUN) unit soft

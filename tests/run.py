@@ -13,7 +13,7 @@ import xml.etree.ElementTree as xml
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-GROUPS = ("unit", "soft", "checkptx", "mutate", "check", "python")
+GROUPS = ("unit", "soft", "checkptx", "mutate", "check", "python", "gpu")
 LIMIT_S = 900
 
 
@@ -55,10 +55,10 @@ def run_program(count, name, command):
     finish(count, name, code, output, time.monotonic() - start)
 
 
-def run_pytest(count, bin_dir):
-    report = bin_dir.parent / "pytest.xml"
+def run_pytest(count, bin_dir, folder):
+    report = bin_dir.parent / f"pytest-{folder}.xml"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "tests/python", "-q", "-rs"]
+    command = [sys.executable, "-m", "pytest", f"tests/{folder}", "-q", "-rs"]
     code = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT).returncode
     if not report.exists():
         return finish(count, "pytest", code or 1, "pytest wrote no report", 0)
@@ -76,7 +76,10 @@ def run_pytest(count, bin_dir):
 
 def run_group(count, group, bin_dir, under):
     if group == "python":
-        run_pytest(count, bin_dir)
+        run_pytest(count, bin_dir, group)
+    elif group == "gpu":
+        run_program(count, "checkptx/gpu", [bin_dir / "checkptx", "--gpu", "--seed", "1"])
+        run_pytest(count, bin_dir, group)
     elif group == "checkptx":
         run_program(count, "checkptx", [*under, bin_dir / "checkptx"])
         schedules = ["--schedules", "2000", "--seed", "1"]

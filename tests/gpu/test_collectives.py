@@ -119,30 +119,6 @@ def test_streams_keep_their_order(ranks):
     ranks.run(reduce_behind_a_slow_stream)
 
 
-def random_calls(count):
-    """Sizes, types and placements at random, the same on every rank but for the placement."""
-    rank, ranks, here = dist.get_rank(), dist.get_world_size(), device()
-    shared = torch.Generator().manual_seed(7)
-    own = torch.Generator().manual_seed(100 + rank)
-    window = {dtype: smfar.empty(200_000, dtype=dtype, device=here) for dtype in SUMMABLE}
-    for iteration in range(count):
-        size = int(2 ** (torch.rand(1, generator=shared) * 17))
-        dtype = SUMMABLE[int(torch.randint(len(SUMMABLE), (1,), generator=shared))]
-        inside = bool(torch.randint(2, (1,), generator=own))
-        start = int(torch.randint(9, (1,), generator=own))
-        tensor = (window[dtype] if inside else torch.empty(200_000, dtype=dtype, device=here))[
-            start : start + size
-        ]
-        tensor.copy_(numbers(rank, iteration, size, dtype))
-        dist.all_reduce(tensor)
-        want = expected_sum(ranks, iteration, size, dtype)
-        assert same_bits(tensor.cpu(), want), (iteration, size, dtype, inside, start)
-
-
-def test_random_calls(ranks):
-    ranks.run(random_calls, 200, deadline=240)
-
-
 def differ():
     rank, here = dist.get_rank(), device()
     tensor = torch.ones(1000 + rank, device=here)

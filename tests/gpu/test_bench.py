@@ -1,0 +1,72 @@
+"""The benches on GPUs: small, so that what is looked at is that they run and what they say."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+gpus = torch.cuda.device_count()
+
+
+def bench(tmp_path, *arguments, limit=280):
+    path = tmp_path / "figures.json"
+    command = [sys.executable, "-W", "ignore", "-m", "smfar", "bench", *arguments]
+    ran = subprocess.run(
+        [*command, "--ranks", "2", "--json", path], capture_output=True, text=True, timeout=limit
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return json.loads(path.read_text())
+
+
+def expect_held(rows):
+    for row in rows:
+        assert row.get("note") or row["sm_us"] >= 0, row
+        if row.get("sm_us"):
+            assert row["blocks"] > 0 and row["threads"] % 32 == 0, row
+
+
+def test_times_and_what_is_held(tmp_path):
+    options = ("--device", "cuda", "--min", "1K", "--max", "64K", "--step", "64", "--repeats", "3")
+    rows = bench(tmp_path, *options)["all_reduce"]
+    assert {row["size"] for row in rows} == {1 << 10, 64 << 10}
+    assert {"smfar direct", "smfar window", "smfar plain", "torch two-shot"} <= {
+        row["path"] for row in rows
+    }
+    assert all(row["us"] > 0 for row in rows)
+    expect_held(rows)
+
+
+def test_overlap(tmp_path):
+    options = ("overlap", "--bytes", "1M", "--edge", "1024", "--repeats", "2")
+    workloads = bench(tmp_path, *options)["overlap"]
+    assert len(workloads) == 2
+    for workload in workloads:
+        assert workload["step_us"] > 0
+        expect_held(workload["rows"])
+
+
+def test_skew(tmp_path):
+    rows = bench(tmp_path, "skew", "--bytes", "1M")["skew"]
+    assert {row["late_ms"] for row in rows} == {0, 1, 2, 5}
+    expect_held(rows)
+
+
+@pytest.mark.skipif(gpus < 2, reason="needs two GPUs")
+def test_held(tmp_path):
+    rows = bench(tmp_path, "held", "--bytes", "4M", "--repeats", "2")["held"]
+    assert [row["path"] for row in rows] == [
+        "copy to one peer",
+        "all-gather",
+        "broadcast",
+        "all-to-all",
+    ]
+    assert all(row["ended"] and row["held_GBps"] > 0 for row in rows)
+
+
+def test_held_says_that_it_needs_two_gpus():
+    command = [sys.executable, "-m", "smfar", "bench", "held", "--ranks", str(gpus + 1)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 77
+    assert f"need {max(2, gpus + 1)} GPUs, one each" in ran.stdout
