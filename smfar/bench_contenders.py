@@ -26,14 +26,13 @@ class Contender:
         return row | ({"algorithm": self.algorithm, "budget": self.budget} if self.budget else {})
 
 
-def everybody(bytes_, group, budgets=BUDGETS):
-    """All contenders that can run here, on tensors of so many bytes. Collective."""
+def everybody(bytes_, group, say, budgets=BUDGETS):
+    """All contenders that run here, on tensors of so many bytes. Collective."""
     device, count = torch.device("cuda", torch.cuda.current_device()), bytes_ // 2
     window = smfar.empty(count, dtype=torch.bfloat16, device=device, group=group)
     window.zero_()
-    found = [
-        ours(window, group, algorithm, budget) for algorithm, budget in variants(group, budgets)
-    ]
+    found = [ours(window, group, *variant) for variant in variants(group, budgets)]
+    found = [contender for contender in found if runs(contender, group, say)]
     found.append(torch_two_shot(count, device))
     if own_gpus():
         plain = torch.zeros(count, dtype=torch.bfloat16, device=device)
@@ -56,6 +55,22 @@ def ours(window, group, algorithm, budget):
 
     name = f"{algorithm} / {budget}" if algorithm else "smfar, as planned"
     return Contender(name, call, algorithm, budget)
+
+
+def runs(contender, group, say):
+    """Does a call take the algorithm that it asks for? A wish that cannot be served is none."""
+
+    def calls():
+        paths = smfar.report(group, "cuda")
+        return {path.algorithm: path.calls for path in paths if path.collective == "all_reduce"}
+
+    before = calls()
+    contender.call()
+    taken = [name for name, count in calls().items() if count != before.get(name, 0)]
+    if contender.algorithm is None or contender.algorithm in taken:
+        return True
+    say(f"# {contender.name} is left out: the plan takes {', '.join(taken)} here")
+    return False
 
 
 @contextlib.contextmanager

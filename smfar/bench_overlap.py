@@ -61,7 +61,7 @@ def rank_main(rank, args, folder):
     say(f"# {machine_line()}; all-reduce of {args.bytes} bytes of bf16")
     if not own_gpus():
         say("# ranks and their products share a GPU: neither links nor copy engines show here")
-    contenders = everybody(args.bytes, group)
+    contenders = everybody(args.bytes, group, say)
     result |= {"bytes": args.bytes, "overlap": []}
     for workload in (Products(args.edge), Layer(args.edge // 2)):
         result["overlap"].append(measure(workload, contenders, args.repeats, say))

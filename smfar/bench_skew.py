@@ -48,7 +48,7 @@ def rank_main(rank, args, folder):
     say(f"# {machine_line()}; all-reduce of {args.bytes} bytes of bf16, rank {args.ranks - 1} late")
     if not own_gpus():
         say("# ranks share a GPU: the late rank's kernel takes one of its multiprocessors")
-    contenders = everybody(args.bytes, group, BUDGETS)
+    contenders = everybody(args.bytes, group, say, BUDGETS)
     per_ms = cycles_per_ms()
     for contender in contenders:
         wait_for_late(contender, 0, 1)  # to warm up
