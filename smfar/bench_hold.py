@@ -74,6 +74,23 @@ def copy(target, source, bytes_):
     call("cuMemcpyAsync", *addresses, ctypes.c_size_t(bytes_), current_stream())
 
 
+def load(name=b"smfar_bench_hold"):
+    """The kernel, in the current context; its module stays until the process ends."""
+    module, kernel = ctypes.c_void_p(), ctypes.c_void_p()
+    call("cuModuleLoadDataEx", ctypes.byref(module), PTX, 0, None, None)
+    call("cuModuleGetFunction", ctypes.byref(kernel), module, name)
+    return kernel
+
+
+def launch(kernel, words, blocks, threads, stream, limit_ns):
+    """`words`: the address of 1 + blocks words that the host and the GPU share."""
+    values = ctypes.c_uint64(words), ctypes.c_uint64(limit_ns)
+    pointers = [ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values]
+    parameters = (ctypes.c_void_p * 2)(*pointers)
+    numbers = map(ctypes.c_uint, (blocks, 1, 1, threads, 1, 1, 0))
+    call("cuLaunchKernel", kernel, *numbers, stream, parameters, None)
+
+
 class Holder:
     """`with holder:` every SM is taken. Nothing that waits for the whole GPU may be called inside:
     no torch.cuda.synchronize, no first use of a kernel, no new memory."""
@@ -86,22 +103,9 @@ class Holder:
         self.stream, self.small_stream = torch.cuda.Stream(), torch.cuda.Stream()
         self.small = torch.zeros(1, device=torch.device("cuda", torch.cuda.current_device()))
         self.small_done = torch.cuda.Event()
-        module = ctypes.c_void_p()
-        self.kernel = ctypes.c_void_p()
-        call("cuModuleLoadDataEx", ctypes.byref(module), PTX, 0, None, None)
-        name = b"smfar_bench_hold"
-        call("cuModuleGetFunction", ctypes.byref(self.kernel), module, name)
+        self.kernel = load()
         with self:  # whatever is loaded at a first launch
             pass
-
-    def launch(self):
-        values = ctypes.c_uint64(self.words.data_ptr()), ctypes.c_uint64(LIMIT_NS)
-        pointers = [ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values]
-        parameters = (ctypes.c_void_p * 2)(*pointers)
-        grid, block = (self.blocks, 1, 1), (BLOCK_THREADS, 1, 1)
-        numbers = map(ctypes.c_uint, (*grid, *block, 0))
-        stream = ctypes.c_void_p(self.stream.cuda_stream)
-        call("cuLaunchKernel", self.kernel, *numbers, stream, parameters, None)
 
     def probe(self):
         """A small kernel, which ends once there is room for it."""
@@ -117,7 +121,8 @@ class Holder:
         self.probe()
         torch.cuda.synchronize()
         self.words.zero_()
-        self.launch()
+        stream = ctypes.c_void_p(self.stream.cuda_stream)
+        launch(self.kernel, self.words.data_ptr(), self.blocks, BLOCK_THREADS, stream, LIMIT_NS)
         limit = time.monotonic() + START_S
         while not self.words[1:].all():
             if time.monotonic() > limit:
