@@ -8,6 +8,7 @@
 # Each part takes a few minutes; without a PART all run, in this order:
 #
 #   tests     tests/gpu
+#   endurance 10,000 calls and 200 groups
 #   checkptx  every peer kernel against its reference
 #   bench     times, and what is held, by size
 #   overlap   matrix products beside an all-reduce
@@ -24,11 +25,11 @@ export SMFAR_MULTICAST=0 NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 N
 cd "$(dirname "$0")/../.."
 folder=build/gpu
 [ "${1:-}" = --out ] && folder=$2 && shift 2
-parts=${*:-tests checkptx bench overlap skew held sanitize kernels}
+parts=${*:-tests endurance checkptx bench overlap skew held sanitize kernels}
 for part in $parts; do
     case $part in
-    tests | checkptx | bench | overlap | skew | held | sanitize | kernels) ;;
-    *) sed -n 's/^# \{0,1\}//p' "$0" | sed 1d >&2 && exit 2 ;;
+    tests | endurance | checkptx | bench | overlap | skew | held | sanitize | kernels) ;;
+    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 done
 mkdir -p "$folder"
@@ -63,6 +64,8 @@ bench() {
         smfar_mps 120 bench --device cuda --min 1K --max 4M --step 16 --ranks 8 --repeats 5 \
             --json "$folder/bench-1-gpu-8-ranks.json"
 }
+
+pytest() { timeout 580 python3 -m pytest -q -rs -p no:cacheprovider --timeout 300 "$@" tests/gpu; }
 
 build_checkptx() {
     make -s -j "$(nproc)" build/test/bin/checkptx >"$folder/make.log" 2>&1 && return
@@ -99,7 +102,8 @@ pictures() {
 run_part() {
     local json=$folder/$1-$name.json
     case $1 in
-    tests) timeout 580 python3 -m pytest -q -p no:cacheprovider --timeout 300 tests/gpu ;;
+    tests) pytest ;;
+    endurance) SMFAR_TEST_CALLS=10000 SMFAR_TEST_CYCLES=200 pytest -k endurance ;;
     bench) start_mps && bench ;;
     overlap | skew) start_mps && smfar_mps 300 bench "$1" --ranks "$ranks" --json "$json" ;;
     held) smfar 120 bench held --ranks "$ranks" --json "$json" ;;

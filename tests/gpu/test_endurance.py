@@ -5,6 +5,7 @@ SMFAR_TEST_CALLS (1000) and SMFAR_TEST_CYCLES (20) say how many; 10000 and 200 t
 
 import os
 
+import pytest
 import torch
 import torch.distributed as dist
 from data import SUMMABLE, expected_sum, numbers, same_bits
@@ -44,6 +45,7 @@ def random_calls(count):
     before.expect_as_before()
 
 
+@pytest.mark.timeout(180 + CALLS / 20)
 def test_random_calls(ranks):
     ranks.run(random_calls, CALLS, deadline=120 + CALLS / 20)
 
@@ -62,6 +64,7 @@ def cycles(count):
     before.expect_as_before()
 
 
+@pytest.mark.timeout(180 + 2 * CYCLES)
 def test_groups_come_and_go():
     made = Ranks(2, timeout=60)
     try:
