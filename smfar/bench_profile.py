@@ -50,11 +50,17 @@ class Recording:
     the profiler cannot do raises nothing, since other ranks wait for this one: it stands in `note`.
     """
 
+    warm = False  # a process's first record may miss kernels while CUPTI comes up
+
     def __init__(self):
         self.events, self.note = [], ""
         self.profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
 
     def __enter__(self):
+        if not Recording.warm:
+            Recording.warm = True
+            with Recording():
+                torch.cuda._sleep(1000)
         self.attempt(self.profile.start)
         return self
 

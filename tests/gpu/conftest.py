@@ -7,7 +7,8 @@ import sys
 import pytest
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "python"))
+TESTS = pathlib.Path(__file__).parent.parent
+sys.path[:0] = [str(TESTS / "python"), str(TESTS)]  # the latter for python.test_… beside ours
 
 from harness import Ranks  # noqa: E402
 
