@@ -37,7 +37,7 @@ LIMIT_S = 2.0  # for CALLS calls that take some milliseconds
 
 def add_arguments(parser):
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--bytes", type=parse_size, default="64M", help="of one rank's tensor")
+    parser.add_argument("--bytes", type=parse_size, default="64M", help="to each other rank")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", metavar="FILE", help="write every figure there, too")
 
@@ -58,9 +58,9 @@ def run(args):
 
 
 def rank_main(rank, args, folder):
-    group, result = join_on_gpu(rank, args, folder, 2 * args.bytes)
+    group, result = join_on_gpu(rank, args, folder, args.ranks * args.bytes)
     say = print if rank == 0 else lambda *_, **__: None
-    say(f"# {machine_line()}; {args.bytes} bytes per rank, every SM held by a spinning kernel")
+    say(f"# {machine_line()}; {args.bytes} bytes to each other rank, SMs held by a spinning kernel")
     movers = [*peer_copy(args.bytes), *ours(args.bytes, group)]
     result |= {"bytes": args.bytes, "held": measure(movers, args.repeats, say)}
     say("\n" + smfar.describe(group, "cuda"))
@@ -96,33 +96,32 @@ def peer_copy(bytes_):
 
 
 def ours(bytes_, group):
-    """In place: a rank's own part stays where it is. Split among the ranks, as their sizes are."""
+    """In place, in the window: a rank's own part stays where it is."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     device = torch.device("cuda", torch.cuda.current_device())
-    part = bytes_ // ranks // 512 * 512
-    room = smfar.empty(ranks * part, dtype=torch.uint8, device=device, group=group)
+    room, other = (
+        smfar.empty(ranks * bytes_, dtype=torch.uint8, device=device, group=group) for _ in range(2)
+    )
     room.zero_()
-    mine = room[rank * part : (rank + 1) * part]
-    other = smfar.empty(ranks * part, dtype=torch.uint8, device=device, group=group)
     other.zero_()
-    sends, receives = list(other.split(part)), list(room.split(part))
+    sends, receives = list(other.split(bytes_)), list(room.split(bytes_))
+    mine, shared = receives[rank], receives[0]
     receives[rank] = sends[rank]
-    sent = (ranks - 1) * part
     root = dist.get_global_rank(group, 0)
 
     def all_gather():
         dist.all_gather_into_tensor(room, mine, group=group, async_op=True).wait()
 
     def broadcast():
-        dist.broadcast(room, root, group=group, async_op=True).wait()
+        dist.broadcast(shared, root, group=group, async_op=True).wait()
 
     def all_to_all():
         dist.all_to_all(receives, sends, group=group, async_op=True).wait()
 
     return [
-        Mover("all-gather", all_gather, sent),
-        Mover("broadcast", broadcast, (ranks - 1) * room.numel()),
-        Mover("all-to-all", all_to_all, sent),
+        Mover("all-gather", all_gather, (ranks - 1) * bytes_),
+        Mover("broadcast", broadcast, (ranks - 1) * bytes_),
+        Mover("all-to-all", all_to_all, (ranks - 1) * bytes_),
     ]
 
 
