@@ -32,7 +32,9 @@ def everybody(bytes_, group, say, budgets=BUDGETS):
     window = smfar.empty(count, dtype=torch.bfloat16, device=device, group=group)
     window.zero_()
     found = [ours(window, group, *variant) for variant in variants(group, budgets)]
-    found = [contender for contender in found if runs(contender, group, say)]
+    for contender in [one for one in found if not runs(one, group)]:
+        say(f"# {contender.name} is left out: the plan takes something else here")
+        found.remove(contender)
     found.append(torch_two_shot(count, device))
     if own_gpus():
         plain = torch.zeros(count, dtype=torch.bfloat16, device=device)
@@ -42,9 +44,14 @@ def everybody(bytes_, group, say, budgets=BUDGETS):
 
 def variants(group, budgets):
     """(algorithm, budget) pairs; None leaves the choice to the plan."""
-    end = "mc" if "multicast on" in smfar.describe(group, "cuda") else "peer"
+    end = ending(group)
     pairs = [(f"{name}_{end}", budget) for name in ("twoshot", "split") for budget in budgets]
-    return [(None, None), *(pairs if hasattr(smfar, "algorithm") else [])]
+    return [(None, None), *pairs]
+
+
+def ending(group):
+    """Of the names of the algorithms that suit the group."""
+    return "mc" if "multicast on" in smfar.describe(group, "cuda") else "peer"
 
 
 def ours(window, group, algorithm, budget):
@@ -57,7 +64,7 @@ def ours(window, group, algorithm, budget):
     return Contender(name, call, algorithm, budget)
 
 
-def runs(contender, group, say):
+def runs(contender, group):
     """Does a call take the algorithm that it asks for? A wish that cannot be served is none."""
 
     def calls():
@@ -67,10 +74,7 @@ def runs(contender, group, say):
     before = calls()
     contender.call()
     taken = [name for name, count in calls().items() if count != before.get(name, 0)]
-    if contender.algorithm is None or contender.algorithm in taken:
-        return True
-    say(f"# {contender.name} is left out: the plan takes {', '.join(taken)} here")
-    return False
+    return contender.algorithm is None or contender.algorithm in taken
 
 
 @contextlib.contextmanager

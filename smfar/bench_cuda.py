@@ -20,12 +20,14 @@ import torch
 import torch.distributed as dist
 
 import smfar
-from smfar import bench_profile
+from smfar import bench_contenders, bench_profile
 from smfar.bench_ranks import finish, join_on_gpu, machine_line, microseconds, own_gpus, slowest
 
 GRAPH_CALLS = 10
 SECONDS = 0.01  # of one repeat
 PROFILED_CALLS = 10
+SPLIT_BUDGET = 4
+SPLIT_LEAST = 1 << 20
 ONE_SHOT_MOST = 4 << 20  # above, one-shot moves too much to be anybody's choice
 
 
@@ -96,9 +98,18 @@ class Field:
         count = size // 2
         plain = self.plain[:count]
         found = ours(self.window[:count], plain, self.group) + self.peers.contenders(count)
+        found += self.split(self.window[:count])
         if own_gpus():
             found.append(Contender("nccl", lambda: dist.all_reduce(plain), graph=True))
         return found
+
+    def split(self, window):
+        """The split with few blocks, where the plan takes it when asked; nobody waits on an SM."""
+        algorithm = f"split_{bench_contenders.ending(self.group)}"
+        asked = bench_contenders.ours(window, self.group, algorithm, SPLIT_BUDGET)
+        if window.nbytes < SPLIT_LEAST or not bench_contenders.runs(asked, self.group):
+            return []
+        return [Contender(asked.name, asked.call)]
 
 
 def ours(window, plain, group):
