@@ -84,10 +84,10 @@ sanitize() {
     tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
     [ -n "$tool" ] || { echo "no compute-sanitizer (it comes with the CUDA toolkit)"; return 77; }
     build_checkptx || return
-    # what calls return is the program's to judge
-    for check in memcheck synccheck initcheck; do
+    # what calls of the driver return is the program's to judge
+    for check in "memcheck --report-api-errors no" synccheck initcheck; do
         echo "-- $check"
-        timeout 185 "$tool" --tool $check --error-exitcode 9 --report-api-errors no --print-limit 20 \
+        timeout 185 "$tool" --tool $check --error-exitcode 9 --print-limit 20 \
             build/test/bin/checkptx --gpu --seed 1 --ranks 2 || bad=1
     done
     return $bad

@@ -26,6 +26,17 @@ static void check_rows(void)
     EXPECT_EQ(kernel_find("no_such_file", SMFAR_SUM, SMFAR_F32), KERNELS);
 }
 
+/* Every entry is in the text that travels; there are two modules. */
+static void check_texts(void)
+{
+    const char *peer = smfar_kernel_text("peer"), *mc = smfar_kernel_text("mc");
+    REQUIRE(peer && mc, "a module has no text");
+    for (int id = 0; id < KERNELS; id++)
+        EXPECT_HAS(kernel_rows[id].multicast ? mc : peer, kernel_rows[id].entry);
+    EXPECT(smfar_kernel_text("other") == NULL, "a third module");
+    EXPECT(smfar_kernel_text(NULL) == NULL, "a module without a name");
+}
+
 static void check_loaded(struct driver *driver, int multicast)
 {
     struct kernels *kernels;
@@ -47,6 +58,7 @@ int main(void)
     struct driver *driver;
     CUcontext context = NULL;
     check_rows();
+    check_texts();
     REQUIRE(driver_open(SMFAR_DRIVER_SOFT, &driver) == SMFAR_OK, "%s", smfar_last_error());
     REQUIRE(driver->cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS, "no context");
     REQUIRE(driver->cuCtxPushCurrent(context) == CUDA_SUCCESS, "context not current");
