@@ -59,6 +59,8 @@ class Recording:
     def __enter__(self):
         if not Recording.warm:
             Recording.warm = True
+            # where CUDA graphs have been captured, CUPTI must not be taken down and up again
+            os.environ.setdefault("TEARDOWN_CUPTI", "0")
             with Recording():
                 torch.cuda._sleep(1000)
         self.attempt(self.profile.start)
