@@ -7,7 +7,7 @@
 # FOLDER receives every bench's figures as JSON, and pictures where matplotlib is (default: build/gpu).
 # Each part takes a few minutes; without a PART all run, in this order:
 #
-#   tests     tests/gpu
+#   tests     tests/gpu, but for the benches, which have parts of their own
 #   endurance 10,000 calls and 200 groups
 #   checkptx  every peer kernel against its reference
 #   bench     times, and what is held, by size
@@ -102,7 +102,7 @@ pictures() {
 run_part() {
     local json=$folder/$1-$name.json
     case $1 in
-    tests) pytest ;;
+    tests) pytest --ignore tests/gpu/test_bench.py ;;
     endurance) SMFAR_TEST_CALLS=10000 SMFAR_TEST_CYCLES=200 pytest -k endurance ;;
     bench) start_mps && bench ;;
     overlap | skew) start_mps && smfar_mps 300 bench "$1" --ranks "$ranks" --json "$json" ;;
