@@ -10,6 +10,8 @@ static const size_t counts[] = {0, 1, 2, 3, 7, 15, 16, 17, 255, 256, 257, 4095, 
 static const int blocks[] = {1, 2, 4};
 static const int threads[] = {32, 256, 512};
 
+enum { MOST_CROWDED = 33001 };
+
 const int axis_levels[AXES] = {8, sizeof counts / sizeof *counts, 8, PLACES, 3, 3, 2};
 
 int case_is_oneshot(enum kernel_id id)
@@ -17,10 +19,35 @@ int case_is_oneshot(enum kernel_id id)
     return strcmp(kernel_rows[id].file, "all_reduce_oneshot_peer") == 0;
 }
 
+int case_is_split_peer(enum kernel_id id)
+{
+    return strcmp(kernel_rows[id].file, "all_reduce_split_peer") == 0;
+}
+
+int case_is_split_mc(enum kernel_id id)
+{
+    return strcmp(kernel_rows[id].file, "all_reduce_split_mc") == 0;
+}
+
+int case_meets_nobody(enum kernel_id id)
+{
+    return id == KERNEL_finish_peer || id == KERNEL_stage_peer || case_is_split_peer(id) ||
+           case_is_split_mc(id);
+}
+
 static enum place place_of(enum kernel_id id, int level)
 {
-    if (!case_is_oneshot(id)) return (enum place)level;
+    if (case_is_split_mc(id)) return level % 2 ? UNEQUAL : COPY_OUT;
+    if (!case_is_oneshot(id) && !case_is_split_peer(id)) return (enum place)level;
     return level % 2 ? STAGED_IN_PLACE : STAGED;
+}
+
+/* The slots of all other ranks' inputs must fit. */
+static size_t count_of(enum kernel_id id, const unsigned char level[AXES])
+{
+    size_t count = counts[level[COUNT]];
+    int crowded = case_is_split_peer(id) && level[RANKS] + 1 > 3;
+    return crowded && count > MOST_CROWDED ? MOST_CROWDED : count;
 }
 
 void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed,
@@ -30,7 +57,7 @@ void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed
         .id = id,
         .seed = seed,
         .ranks = level[RANKS] + 1,
-        .count = counts[level[COUNT]],
+        .count = count_of(id, level),
         .offset = case_is_oneshot(id) ? 0 : level[OFFSET], /* its slots are aligned */
         .place = place_of(id, level[PLACE]),
         .blocks = blocks[level[BLOCKS]],

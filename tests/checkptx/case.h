@@ -38,6 +38,15 @@ void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed
 /* 1 for kernels that read and write tensors where they lie, and use slots of their own. */
 int case_is_oneshot(enum kernel_id id);
 
+/* 1 for kernels that copy engines bring the others' inputs to, and for those that leave their
+ * result for copy engines to carry. */
+int case_is_split_peer(enum kernel_id id);
+int case_is_split_mc(enum kernel_id id);
+
+/* 1 for kernels without a barrier: whoever enqueues them has seen to it that the others are ready.
+ */
+int case_meets_nobody(enum kernel_id id);
+
 void case_print(const struct check_case *c, FILE *to);
 
 /* Fills rank's input: different for every rank and seed. */

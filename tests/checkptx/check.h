@@ -1,4 +1,4 @@
-/* The two kinds of check on a rig. Both print what is wrong and return the number of faults (0 or
+/* The kinds of check on a rig. Both print what is wrong and return the number of faults (0 or
  * more); a failed driver call ends the program, since nothing after it would mean anything. */
 #ifndef SMFAR_TESTS_CHECK_H
 #define SMFAR_TESTS_CHECK_H
@@ -13,6 +13,9 @@ int check_all_reduce(struct rig *rig, const struct check_case *c);
 /* Barrier and failure behaviour of kernel `id`: waits for every rank; says who is missing, who is
  * different; leaves on every rank after that or an abort, and does nothing from then on. */
 int check_failures(struct rig *rig, enum kernel_id id, uint64_t seed);
+
+/* stage_peer: copies of many sizes and alignments between a rank's buffers, guards around them. */
+int check_stage(struct rig *rig, uint64_t seed);
 
 /* Runs one schedule in checked mode: a few launches in a row on every rank, all of whose choices
  * (kernel `id` apart) follow from the seed. Prints what is wrong, and each rank's last steps. */

@@ -149,6 +149,10 @@ static void run_kernel(const struct options *options, struct rig *rig, enum kern
         tally->faults += check_failures(rig, id, seed);
         tally->cases++;
     }
+    if (id == KERNEL_stage_peer) {
+        tally->faults += check_stage(rig, seed);
+        tally->cases++;
+    }
     if (kernel_rows[id].dtype == SMFAR_DTYPES) return;
     if (options->one_in)
         run_product(rig, id, options->one_in, seed, tally);
@@ -193,7 +197,7 @@ static enum kernel_id draw_kernel(const struct options *options, uint64_t seed)
     enum kernel_id chosen[KERNELS];
     unsigned count = 0;
     for (int id = 0; id < KERNELS; id++)
-        if (is_chosen(options, (enum kernel_id)id) && id != KERNEL_finish_peer)
+        if (is_chosen(options, (enum kernel_id)id) && !case_meets_nobody((enum kernel_id)id))
             chosen[count++] = (enum kernel_id)id;
     if (count == 0) usage();
     return chosen[random_below(&seed, count)];
