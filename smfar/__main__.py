@@ -3,12 +3,13 @@
 import argparse
 import sys
 
-from smfar import bench, bench_held, bench_overlap, bench_plot, bench_skew, kernels
+from smfar import bench, bench_held, bench_overlap, bench_plot, bench_skew, bench_table, kernels
 
 BENCHES = {
     "overlap": (bench_overlap, "what an all-reduce costs the matrix products beside it"),
     "skew": (bench_skew, "what waiting for a late rank costs"),
     "held": (bench_held, "copies while a kernel holds every multiprocessor"),
+    "table": (bench_table, "the figures of --json as tables of Markdown"),
     "plot": (bench_plot, "the figures of --json as a picture"),
 }
 

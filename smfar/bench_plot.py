@@ -5,8 +5,9 @@ of the products and what the all-reduce holds (overlap), SM-µs over the delay (
 Rows that have no figure are left out. Needs matplotlib: pip install 'smfar[plot]'.
 """
 
-import json
 import sys
+
+from smfar.bench_ranks import read_json
 
 WIDTH, HEIGHT = 6.4, 4.4  # inches of one chart
 
@@ -26,8 +27,7 @@ def run(args):
     matplotlib.rcParams["svg.hashsalt"] = "smfar"  # the same figures give the same file
     charts = []
     for path in args.files:
-        with open(path) as file:
-            charts += charts_of(json.load(file))
+        charts += charts_of(read_json(path))
     if not charts:
         print(f"bench plot: {', '.join(args.files)}: no figures of a bench in it", file=sys.stderr)
         return 1

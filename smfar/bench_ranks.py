@@ -46,6 +46,15 @@ def write_json(path, result):
             json.dump(result, file, indent=1)
 
 
+def read_json(path):
+    """What write_json has written; SystemExit, in a sentence, where that is not so."""
+    try:
+        with open(path) as file:
+            return json.load(file)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{path} does not hold what a bench's --json writes: {error}") from error
+
+
 def join(backends, rank, args, folder):
     dist.init_process_group(
         backends,

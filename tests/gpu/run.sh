@@ -76,7 +76,7 @@ build_checkptx() {
 # of millions of cases the sample that has every pair of parameter values
 checkptx() {
     build_checkptx || return
-    for count in 2 4 8; do timeout 240 build/test/bin/checkptx --gpu --seed 1 --ranks $count || return; done
+    for count in 2 4 8; do timeout 190 build/test/bin/checkptx --gpu --seed 1 --ranks $count || return; done
 }
 
 sanitize() {

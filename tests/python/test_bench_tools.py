@@ -33,13 +33,22 @@ FIGURES = {
     "gpu": "some GPU",
     "bytes": 64 << 20,
     "all_reduce": [
-        row(path, size=1 << power, us=10.0 + power, sm_us=80.0 * power)
+        row(
+            path,
+            size=1 << power,
+            us=10.0 + power,
+            spread=2.0,
+            sm_us=80.0 * power,
+            blocks=24,
+            threads=512,
+        )
         for path in ("smfar window", "torch two-shot")
         for power in (10, 20)
     ],
     "overlap": [
         {
             "workload": "8192x8192x8192",
+            "step_us": 1390.0,
             "rows": [
                 row("split_peer / 4", slowdown=1.5, sm_us=300.0),
                 row("nccl", slowdown=-0.2, note="the profiler recorded no kernel here"),
@@ -52,6 +61,30 @@ FIGURES = {
         row("all-gather", free_GBps=380.0, ended=False),
     ],
 }
+
+
+def test_tables_of_every_bench(tmp_path):
+    (tmp_path / "figures.json").write_text(json.dumps(FIGURES))
+    ran = run("bench", "table", f"{tmp_path}/figures.json")
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert "8192x8192x8192: 1390.0 µs a step alone" in lines
+    assert "| 1024 | torch two-shot | 20.0 ± 1.0 | – | – | – | – | 24 x 512 | 800.0 | – |" in lines
+    assert any(line.startswith("| split_peer / 4 | – | +1.5 % |") for line in lines)
+    assert "| nccl | 1 | – | 1100.0 | – |" in lines
+    assert "| all-gather | – | 380.0 | – | – |" in lines
+
+
+def test_files_of_something_else_are_refused(tmp_path):
+    (tmp_path / "empty.json").write_text("")
+    for path in (tmp_path / "empty.json", tmp_path / "missing.json"):
+        ran = run("bench", "table", str(path))
+        assert ran.returncode == 1
+        assert f"{path} does not hold what a bench's --json writes" in ran.stderr
+    (tmp_path / "other.json").write_text('{"ranks": 2}')
+    ran = run("bench", "table", f"{tmp_path}/other.json")
+    assert ran.returncode == 1
+    assert "no figures of a bench" in ran.stderr
 
 
 def test_a_picture_of_every_bench(tmp_path):
