@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 import smfar
 from smfar import backend
-from smfar.bench_ranks import finish, join, launch, no_gpu, parse_size, write_json
+from smfar.bench_ranks import at_least, finish, join, launch, no_gpu, parse_size, write_json
 
 RATE_BYTES = 16 << 20
 REPEATS = 5
@@ -29,14 +29,16 @@ def add_arguments(parser):
     parser.add_argument(
         "--device", choices=["cpu", "cuda"], default="cpu", help="cpu: software switch"
     )
-    parser.add_argument("--ranks", type=int, default=4, help="on cuda ranks may share a GPU")
+    parser.add_argument(
+        "--ranks", type=at_least(1), default=4, help="on cuda ranks may share a GPU"
+    )
     parser.add_argument("--min", type=parse_size, default="1K", help="smallest size, e.g. 1K")
     parser.add_argument("--max", type=parse_size, default="64M", help="largest size, e.g. 64M")
     parser.add_argument(
-        "--step", type=int, default=4, help="on cuda: each size is so many times the last"
+        "--step", type=at_least(2), default=4, help="on cuda: each size is so many times the last"
     )
     parser.add_argument(
-        "--repeats", type=int, default=20, help="on cuda: of which the median counts"
+        "--repeats", type=at_least(2), default=20, help="on cuda: of which the median counts"
     )
     parser.add_argument("--json", metavar="FILE", help="write every figure there, too")
 

@@ -19,6 +19,7 @@ import torch.distributed._symmetric_memory as symmetric
 import smfar
 from smfar.bench_hold import Holder, copy
 from smfar.bench_ranks import (
+    at_least,
     finish,
     join_on_gpu,
     launch,
@@ -36,9 +37,9 @@ LIMIT_S = 2.0  # for CALLS calls that take some milliseconds
 
 
 def add_arguments(parser):
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=at_least(2), default=2)
     parser.add_argument("--bytes", type=parse_size, default="64M", help="to each other rank")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=at_least(2), default=5)
     parser.add_argument("--json", metavar="FILE", help="write every figure there, too")
 
 
@@ -46,10 +47,10 @@ def run(args):
     if no_gpu("bench held"):
         return 77
     gpus = torch.cuda.device_count()
-    if gpus < args.ranks or args.ranks < 2:
+    if gpus < args.ranks:
         print(
-            f"bench held: {args.ranks} ranks need {max(2, args.ranks)} GPUs, one each, and this"
-            f" machine has {gpus}; copies inside one GPU run on its SMs"
+            f"bench held: {args.ranks} ranks need {args.ranks} GPUs, one each, and this machine has"
+            f" {gpus}; copies inside one GPU run on its SMs"
         )
         return 77
     result = launch(rank_main, args)

@@ -22,6 +22,7 @@ import smfar
 from smfar.bench_contenders import everybody
 from smfar.bench_profile import LEAD, Recording, multiprocessors, over_ranks, summarize
 from smfar.bench_ranks import (
+    at_least,
     finish,
     join_on_gpu,
     launch,
@@ -41,10 +42,10 @@ PROFILED_STEPS = 8
 
 
 def add_arguments(parser):
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=at_least(2), default=2)
     parser.add_argument("--bytes", type=parse_size, default="64M", help="of the all-reduce")
     parser.add_argument("--edge", type=int, default=8192, help="of the matrices")
-    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--repeats", type=at_least(2), default=10)
     parser.add_argument("--json", metavar="FILE", help="write every figure there, too")
 
 

@@ -5,6 +5,7 @@ through a file. Between ranks, times and verdicts travel by gloo, on the CPU, so
 them puts nothing on a GPU.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -27,6 +28,19 @@ def parse_size(text):
     """ "64M" -> 67108864"""
     unit = UNITS.get(text[-1].upper(), 1)
     return int(text[:-1] if unit > 1 else text) * unit
+
+
+def at_least(least):
+    """A type for argparse: a whole number, not below `least`."""
+
+    def parse(text):
+        number = int(text)
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{number} is below {least}")
+        return number
+
+    parse.__name__ = "whole number"  # what argparse calls it where it is none
+    return parse
 
 
 def launch(main, args, scratch=None):

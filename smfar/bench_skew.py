@@ -13,6 +13,7 @@ from smfar.bench_contenders import everybody
 from smfar.bench_profile import LEAD, Recording, multiprocessors, over_ranks, summarize
 from smfar.bench_ranks import (
     BUSY_CYCLES,
+    at_least,
     finish,
     join_on_gpu,
     launch,
@@ -30,7 +31,7 @@ CALLS = 5
 
 
 def add_arguments(parser):
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=at_least(2), default=2)
     parser.add_argument("--bytes", type=parse_size, default="64M", help="of the all-reduce")
     parser.add_argument("--json", metavar="FILE", help="write every figure there, too")
 

@@ -23,6 +23,20 @@ def test_without_a_gpu_a_bench_says_so(bench):
     assert "this machine has no GPU" in ran.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--step", "1"), "--step: 1 is below 2"),
+        (("overlap", "--ranks", "1"), "--ranks: 1 is below 2"),
+        (("held", "--repeats", "many"), "--repeats: invalid whole number value: 'many'"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(arguments, said):
+    ran = run("bench", *arguments)
+    assert ran.returncode == 2
+    assert said in ran.stderr
+
+
 def row(path, **figures):
     return {"path": path, **figures}
 
