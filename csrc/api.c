@@ -112,7 +112,8 @@ enum smfar_status smfar_hint_set(const struct smfar_hint *hint)
     if (hint && hint->algorithm) wish.algorithm = algorithm_named(hint->algorithm);
     if (wish.algorithm == ALGORITHMS)
         return FAIL(SMFAR_ERR_ARGUMENT,
-                    "algorithm \"%s\" is none of twoshot_mc, split_mc, oneshot_peer, twoshot_peer, "
+                    "algorithm \"%s\" is none of twoshot_mc, split_mc, push_peer, oneshot_peer, "
+                    "twoshot_peer, "
                     "split_peer",
                     hint->algorithm);
     if (hint) wish.sm_budget = hint->sm_budget;
@@ -242,8 +243,9 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
                  "%llu elements a step, because %s; the tensor %s%s",
                  name_op((int)op), name_dtype((int)dtype), count, comm->ranks, plan.name,
                  plan.blocks, plan.threads, (unsigned long long)plan.chunk, plan.reason,
-                 plan.algorithm == ALGORITHM_ONESHOT_PEER ? "is read and written where it lies"
-                 : inside                                 ? "lies in the window: no staging"
+                 plan.algorithm == ALGORITHM_ONESHOT_PEER || plan.algorithm == ALGORITHM_PUSH_PEER
+                     ? "is read and written where it lies"
+                 : inside ? "lies in the window: no staging"
                           : "lies outside the window: copied through a staging slot",
                  apart);
     return status;

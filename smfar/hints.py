@@ -52,7 +52,7 @@ def algorithm(name):
     a call would take, and why.
 
     Args:
-        name: "twoshot_mc", "split_mc", "oneshot_peer", "twoshot_peer", "split_peer", or None for
+        name: "twoshot_mc", "split_mc", "push_peer", "oneshot_peer", "twoshot_peer", "split_peer", or None for
             whichever suits.
 
     Raises:

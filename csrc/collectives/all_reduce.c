@@ -53,6 +53,24 @@ static void place_chunk(const struct tensors *tensors, size_t slot, size_t at, s
     if (tensors->staging == STAGED_BY_KERNEL && tensors->recv) args->dst = to;
 }
 
+/* The same, and every rank pushes its data into the others' boxes. */
+static enum smfar_status run_push(struct call *call, const struct planned *planned,
+                                  const void *send, void *recv)
+{
+    struct kargs args;
+    const struct plan *plan = &planned->plan;
+    const struct window *window = call->comm->window;
+    size_t bytes = call->count * dtype_bytes(call->dtype);
+    memset(&args, 0, sizeof(args));
+    args.src = (uint64_t)(uintptr_t)send;
+    args.dst = (uint64_t)(uintptr_t)recv;
+    args.offset = window->push;
+    args.stride = (uint32_t)window->push_box;
+    args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
+    collective_count(planned, bytes, 0);
+    return channel_launch(call, plan->kernel, plan->blocks, plan->threads, 1, &args);
+}
+
 /* The whole in one launch, wherever the tensors lie. */
 static enum smfar_status run_oneshot(struct call *call, const struct planned *planned,
                                      const void *send, void *recv)
@@ -119,9 +137,12 @@ enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *
         return split_peer_enqueue(call, planned, send, recv);
     status = collective_begin(call, &planned);
     if (status != SMFAR_OK) return status;
-    status = planned->plan.algorithm == ALGORITHM_ONESHOT_PEER
-                 ? run_oneshot(call, planned, send, recv)
-                 : run_twoshot(call, planned, send, recv);
+    if (planned->plan.algorithm == ALGORITHM_PUSH_PEER)
+        status = run_push(call, planned, send, recv);
+    else if (planned->plan.algorithm == ALGORITHM_ONESHOT_PEER)
+        status = run_oneshot(call, planned, send, recv);
+    else
+        status = run_twoshot(call, planned, send, recv);
     return channel_end(call, status);
 }
 

@@ -20,7 +20,7 @@ enum {
 _Thread_local struct hint plan_hint;
 
 const char *const algorithm_names[ALGORITHMS] = {
-    "any", "twoshot_mc", "split_mc", "oneshot_peer", "twoshot_peer", "split_peer",
+    "any", "twoshot_mc", "split_mc", "push_peer", "oneshot_peer", "twoshot_peer", "split_peer",
 };
 
 enum algorithm algorithm_named(const char *name)
@@ -65,7 +65,8 @@ static uint64_t bytes_per_launch(const struct plan_query *query, const struct pl
 {
     uint64_t chunk = query->count < plan->chunk ? query->count : plan->chunk;
     uint64_t bytes = chunk * dtype_bytes(query->dtype);
-    if (plan->algorithm == ALGORITHM_ONESHOT_PEER || query->collective == COLLECTIVE_REDUCE_SCATTER)
+    if (plan->algorithm == ALGORITHM_ONESHOT_PEER || plan->algorithm == ALGORITHM_PUSH_PEER ||
+        query->collective == COLLECTIVE_REDUCE_SCATTER)
         return bytes;
     bytes /= (uint64_t)query->ranks;
     return plan->leg && plan->leg < bytes ? plan->leg : bytes;
@@ -77,12 +78,16 @@ static void shape(const struct plan_query *query, struct plan *plan)
     int multicast = is_mc(plan->algorithm);
     uint64_t each = multicast ? MC_BYTES : PEER_BYTES / (uint64_t)query->ranks;
     if (plan->algorithm == ALGORITHM_ONESHOT_PEER) each = 32;
+    if (plan->algorithm == ALGORITHM_PUSH_PEER) each = 16;
     if (each < 16) each = 16;
     uint64_t threads = (bytes_per_launch(query, plan) + each - 1) / each;
     int most = multicast ? MC_THREADS : PEER_THREADS, budget = budget_of(query, multicast);
+    int extra = plan->algorithm == ALGORITHM_PUSH_PEER ? 32 : 0; /* a warp that moves no data */
+    most -= extra;
     uint64_t blocks = (threads + (uint64_t)most - 1) / (uint64_t)most;
     plan->blocks = blocks<1 ? 1 : blocks>(uint64_t) budget ? budget : (int)blocks;
     plan->threads = threads >= (uint64_t)most ? most : ((int)threads + 31) / 32 * 32;
+    plan->threads += extra;
     if (plan->threads < LEAST_THREADS) plan->threads = LEAST_THREADS;
 }
 
@@ -113,6 +118,13 @@ static int fits_oneshot(const struct plan_query *query)
            bytes <= ONESHOT_READS / (uint64_t)query->ranks;
 }
 
+/* No phase that anybody reads after, but twice the bytes, to every rank. */
+static int fits_push(const struct plan_query *query)
+{
+    return query->collective == COLLECTIVE_ALL_REDUCE &&
+           query->count * dtype_bytes(query->dtype) <= query->agreed.push_bytes;
+}
+
 /* The kernel by which an algorithm can serve the call, or KERNELS. */
 static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm algorithm)
 {
@@ -121,6 +133,7 @@ static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm a
     if (is_mc(algorithm) && !query->agreed.multicast) return KERNELS;
     if (is_split(algorithm) && (!whole || !query->agreed.stream_waits)) return KERNELS;
     if (algorithm == ALGORITHM_ONESHOT_PEER && !fits_oneshot(query)) return KERNELS;
+    if (algorithm == ALGORITHM_PUSH_PEER && !fits_push(query)) return KERNELS;
     snprintf(file, sizeof(file), "all_reduce_%s", algorithm_names[algorithm]);
     return kernel_find(file, query->op, query->dtype);
 }
@@ -144,9 +157,10 @@ static void say_why(const struct plan_query *query, struct plan *plan)
 static enum algorithm choose(const struct plan_query *query)
 {
     const enum algorithm order[] = {query->hint.algorithm, ALGORITHM_TWOSHOT_MC,
-                                    ALGORITHM_ONESHOT_PEER, ALGORITHM_TWOSHOT_PEER};
+                                    ALGORITHM_PUSH_PEER, ALGORITHM_ONESHOT_PEER,
+                                    ALGORITHM_TWOSHOT_PEER};
     int i = order[0] == ALGORITHM_ANY;
-    while (i < 3 && kernel_of(query, order[i]) == KERNELS)
+    while (i < 4 && kernel_of(query, order[i]) == KERNELS)
         i++;
     return order[i];
 }

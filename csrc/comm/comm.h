@@ -23,6 +23,7 @@ struct agreed {
     int stream_waits;     /* streams meet where kernels need not */
     size_t chunk_bytes;   /* the most that a step moves: the staging slot's size */
     size_t oneshot_bytes; /* the most that a one-shot takes */
+    size_t push_bytes;    /* the most that is pushed in packets */
     size_t mailbox_bytes; /* of each pair of ranks, behind the staging slot */
 };
 

@@ -18,6 +18,7 @@ enum {
     MOST_CHUNK = 64 << 20,
     LEAST_CHUNK = 64 << 10,
     MOST_ONESHOT = 256 << 10,
+    MOST_PUSHED = 512 << 10, /* into all boxes of a rank at once */
     MOST_MAILBOX = 1 << 20,
     LEAST_MAILBOX = 1 << 10,
     BLOCK_THREADS = 1024
@@ -146,6 +147,9 @@ static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
     agreed->chunk_bytes = chunk / 16384 ? chunk / 16384 * 16384 : chunk / 1024 * 1024;
     agreed->oneshot_bytes = agreed->chunk_bytes / 4 / 128 * 128;
     if (agreed->oneshot_bytes > MOST_ONESHOT) agreed->oneshot_bytes = MOST_ONESHOT;
+    agreed->push_bytes =
+        agreed->chunk_bytes / 4 < MOST_PUSHED ? agreed->chunk_bytes / 4 : MOST_PUSHED;
+    agreed->push_bytes = agreed->push_bytes / (size_t)comm->ranks / 512 * 512;
     size_t mailbox = window / 16 / (size_t)comm->ranks / LEAST_MAILBOX * LEAST_MAILBOX;
     agreed->mailbox_bytes = mailbox < LEAST_MAILBOX  ? LEAST_MAILBOX
                             : mailbox > MOST_MAILBOX ? MOST_MAILBOX
@@ -213,6 +217,8 @@ static enum smfar_status create_streams(struct smfar_comm *comm)
     CU(cuStreamCreateWithPriority, &comm->stream, CU_STREAM_NON_BLOCKING, greatest);
     CU(cuEventCreate, &comm->order, CU_EVENT_DISABLE_TIMING);
     TRY(courier_open(comm));
+    CU(cuMemsetD8Async, comm->window->peer[comm->rank] + comm->window->push, 0,
+       window_push_bytes(comm->window), comm->stream);
     TRY(trial_reset_signals(comm));
     return SMFAR_OK;
 fail:
@@ -263,7 +269,7 @@ static enum smfar_status build(struct smfar_comm *comm)
     TRY(exchange_agree(comm->exchange, watchdog_start(comm), "starting the watchdog"));
     TRY(window_create(comm->driver, comm->exchange, comm->device, window_bytes,
                       comm->agreed.chunk_bytes + (size_t)comm->ranks * comm->agreed.mailbox_bytes,
-                      comm->agreed.oneshot_bytes, &comm->window));
+                      comm->agreed.oneshot_bytes, comm->agreed.push_bytes, &comm->window));
     if (multicast) {
         status = window_add_multicast(comm->window, comm->exchange);
         if (exchange_broken(comm->exchange)) goto fail;

@@ -49,7 +49,7 @@ static enum smfar_status map_peers(struct window *window, struct exchange *excha
 
 enum smfar_status window_create(struct driver *driver, struct exchange *exchange, CUdevice device,
                                 size_t bytes, size_t slot_bytes, size_t oneshot_bytes,
-                                struct window **window_out)
+                                size_t push_bytes, struct window **window_out)
 {
     size_t granularity = 0;
     int fd = -1;
@@ -69,7 +69,9 @@ enum smfar_status window_create(struct driver *driver, struct exchange *exchange
         window->slot_bytes = slot_bytes;
         window->oneshot = window->slot + slot_bytes;
         window->oneshot_bytes = oneshot_bytes;
-        heap_init(&window->heap, window->oneshot + 2 * oneshot_bytes, window->bytes);
+        window->push = window->oneshot + 2 * oneshot_bytes;
+        window->push_box = 2 * push_bytes;
+        heap_init(&window->heap, window->push + window_push_bytes(window), window->bytes);
         status = create_mine(window, &fd);
     }
     TRY(exchange_agree(exchange, status, "allocating the window"));

@@ -51,6 +51,7 @@ struct ptx_symbol {
     uint64_t size;   /* bytes, of a variable */
     uint32_t count;  /* REGISTERS */
     uint32_t *where; /* REGISTERS: offset + 1, or 0 while unused */
+    size_t closed;   /* REGISTERS: scopes that had closed when it was declared */
 };
 
 struct ptx_label {
@@ -126,6 +127,7 @@ struct ptx_parser {
     size_t constant_count, constant_room;
     uint32_t *scope_parent;
     size_t scope_count, scope_room;
+    size_t closed; /* scopes, so far */
     uint32_t scope;
     size_t scope_first; /* the innermost scope's first symbol */
 
@@ -176,6 +178,7 @@ const struct ptx_symbol *ptx_symbol_find(struct ptx_parser *p, const char *name,
 struct ptx_ref ptx_symbol_register(struct ptx_parser *p, struct ptx_token name,
                                    enum ptx_type *type_out);
 struct ptx_ref ptx_symbol_allocate(struct ptx_parser *p, enum ptx_type type);
+struct ptx_ref ptx_symbol_allocate_fresh(struct ptx_parser *p, enum ptx_type type);
 void ptx_symbol_release(struct ptx_parser *p, enum ptx_type type, uint32_t at);
 struct ptx_ref ptx_symbol_constant(struct ptx_parser *p, uint64_t value, unsigned size);
 struct ptx_ref ptx_symbol_dynamic(struct ptx_parser *p, unsigned size);

@@ -119,7 +119,9 @@ static struct ptx_room *room_of(struct ptx_parser *p, enum ptx_type type)
     return &p->free_room[type == T_pred ? 0 : size == 8 ? 3 : size == 4 ? 2 : 1];
 }
 
-/* Labels are local to their scope, so nothing comes back to a register whose scope has closed. */
+/* For registers declared from now on. A branch may go back to before a scope that has closed, but
+ * never to before a declaration of the same or an inner scope and still expect the register's
+ * value. */
 void ptx_symbol_release(struct ptx_parser *p, enum ptx_type type, uint32_t at)
 {
     struct ptx_room *room = room_of(p, type);
@@ -141,6 +143,16 @@ struct ptx_ref ptx_symbol_allocate(struct ptx_parser *p, enum ptx_type type)
     return ref;
 }
 
+/* For a register that was declared before a scope that has closed: a loop around both comes back to
+ * that scope's registers. */
+struct ptx_ref ptx_symbol_allocate_fresh(struct ptx_parser *p, enum ptx_type type)
+{
+    p->kernel->info.registers++;
+    return (struct ptx_ref){.base = BASE_REGISTERS,
+                            .size = ptx_types[type].size,
+                            .at = reserve(p, (uint32_t)PTX_LANES * ptx_types[type].size)};
+}
+
 struct ptx_ref ptx_symbol_register(struct ptx_parser *p, struct ptx_token name,
                                    enum ptx_type *type_out)
 {
@@ -149,7 +161,11 @@ struct ptx_ref ptx_symbol_register(struct ptx_parser *p, struct ptx_token name,
     if (!s || (s->kind != SYMBOL_REGISTER && s->kind != SYMBOL_REGISTERS))
         return (struct ptx_ref){.base = BASE_NONE};
     *type_out = s->type;
-    if (!s->where[index]) s->where[index] = ptx_symbol_allocate(p, s->type).at + 1;
+    if (!s->where[index])
+        s->where[index] = (s->closed == p->closed ? ptx_symbol_allocate(p, s->type)
+                                                  : ptx_symbol_allocate_fresh(p, s->type))
+                              .at +
+                          1;
     return (struct ptx_ref){
         .at = s->where[index] - 1, .base = BASE_REGISTERS, .size = ptx_types[s->type].size};
 }
@@ -207,7 +223,11 @@ void ptx_symbol_open_scope(struct ptx_parser *p)
     p->scope = (uint32_t)p->scope_count++;
 }
 
-void ptx_symbol_close_scope(struct ptx_parser *p) { p->scope = p->scope_parent[p->scope]; }
+void ptx_symbol_close_scope(struct ptx_parser *p)
+{
+    p->scope = p->scope_parent[p->scope];
+    p->closed++;
+}
 
 static const struct ptx_label *find_label(const struct ptx_parser *p, const struct ptx_fixup *f,
                                           uint32_t scope)

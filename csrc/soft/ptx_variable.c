@@ -45,6 +45,7 @@ static void parse_registers(struct ptx_parser *p)
         struct ptx_symbol *s =
             ptx_symbol_add(p, name, is_range ? SYMBOL_REGISTERS : SYMBOL_REGISTER, type);
         s->count = (uint32_t)count;
+        s->closed = p->closed;
         s->where = calloc(count, sizeof *s->where);
         if (!s->where) ptx_module_fail(p, name.line, "out of memory");
     } while (ptx_lex_take(p, ","));

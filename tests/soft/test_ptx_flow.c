@@ -58,6 +58,24 @@ static void test_nested_branches(void)
 
 static uint32_t scoped(unsigned i) { return 33 + 7 * i; }
 
+static uint32_t looped(unsigned i) { return 3 * (i + 5); }
+
+/* Not even when they are first used behind it, and a loop goes back to it. */
+static void test_scope_in_a_loop(void)
+{
+    uint32_t out[32];
+    struct harness h = {.param = {(uintptr_t)out}};
+    harness_ok(&h, "",
+               MINE "{ .reg .b32 %sum,%turn; .reg .pred %first; mov.u32 %x,0;"
+                    "AGAIN: { .reg .b32 %i,%j,%k; .reg .pred %p,%q; mov.u32 %i,77; mov.u32 %j,78;"
+                    "mov.u32 %k,79; setp.eq.u32 %p,%i,%j; setp.ne.u32 %q,%i,%k; @%p bra SKIP;"
+                    "@%q add.u32 %y,%lane,5; SKIP: }"
+                    "setp.eq.u32 %first,%x,0; @%first mov.u32 %sum,0; add.u32 %sum,%sum,%y;"
+                    "mov.u32 %turn,%x; add.u32 %x,%turn,1; setp.lt.u32 %p,%x,3; @%p bra AGAIN;"
+                    "st.global.u32 [%o],%sum; }");
+    expect_words("a scope in a loop", out, 32, looped);
+}
+
 /* Registers of a scope that has closed make room for later ones, never for those still in use. */
 static void test_scopes(void)
 {
@@ -433,6 +451,7 @@ int main(void)
     test_loop_of_unequal_lengths();
     test_nested_branches();
     test_scopes();
+    test_scope_in_a_loop();
     test_spin_below_producer();
     test_lock();
     test_deadline();

@@ -85,7 +85,8 @@ static inline struct calls_one calls_draw(uint64_t *state, int number, size_t mo
     static const enum smfar_dtype dtypes[] = {SMFAR_F32, SMFAR_F16, SMFAR_BF16, SMFAR_I32,
                                               SMFAR_I64};
     static const enum smfar_op ops[] = {SMFAR_SUM, SMFAR_SUM, SMFAR_MIN, SMFAR_MAX};
-    static const char *const algorithms[] = {"split_mc", "split_mc", "split_peer", "twoshot_peer"};
+    static const char *const algorithms[] = {"split_mc", "oneshot_peer", "split_peer",
+                                             "twoshot_peer"};
     uint32_t kind = calls_random(state) % 10;
     struct calls_one one = {.number = number,
                             .kind = kind < 6   ? CALLS_ALL_REDUCE

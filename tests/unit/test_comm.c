@@ -147,7 +147,7 @@ static void window_memory(struct ranks_thread *me)
 static void reports(struct ranks_thread *me)
 {
     const struct options *options = me->extra;
-    const char *algorithm = options->no_multicast ? "oneshot_peer" : "twoshot_mc";
+    const char *algorithm = options->no_multicast ? "push_peer" : "twoshot_mc";
     smfar_comm *comm = join(me);
     struct smfar_path path;
     char text[4096] = "";
