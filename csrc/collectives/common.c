@@ -57,6 +57,7 @@ enum smfar_status collective_begin(struct call *call, const struct planned **pla
     enum smfar_status status = collective_plan(call, planned_out);
     if (status != SMFAR_OK) return status;
     call->kernel = (*planned_out)->plan.kernel;
+    call->streams = (*planned_out)->plan.streams;
     return channel_begin(call);
 }
 

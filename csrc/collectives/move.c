@@ -1,10 +1,8 @@
 /* For every step a meeting (all receivers are ready), copies to the others, a meeting (all have
- * arrived), and for those whose output does not lie in the window, copies out of the staging slot,
- * which is divided among the ranks that send.
+ * arrived), and copies out of the staging slot, which is divided among the ranks that send.
  *
- * Meetings are made by the streams, and copies by the courier, which knows where the others'
- * outputs lie; then no kernel runs. Where streams cannot wait, kernels meet, and all data go
- * through the slots. */
+ * Usually kernels meet. Where no kernel is allowed the streams do, and copies go straight into
+ * those outputs that lie in the window; when all do, the whole is one step. */
 #include "move.h"
 
 #include "../comm/courier.h"
@@ -12,12 +10,12 @@
 
 struct loop {
     const struct move *move;
-    struct errand *errand; /* NULL: kernels meet */
-    size_t part;           /* bytes of the slot per sender, and of a step */
-    size_t total;          /* bytes per pair of ranks */
-    size_t at;             /* where the step begins, in every tensor */
-    size_t bytes;          /* of the step */
-    uint64_t steps;        /* so far */
+    size_t part;                      /* bytes of the slot per sender, and of a step */
+    size_t total;                     /* bytes per pair of ranks */
+    size_t at;                        /* where the step begins, in every tensor */
+    size_t bytes;                     /* of the step */
+    uint64_t steps;                   /* so far */
+    uint64_t places[SMFAR_MAX_RANKS]; /* where streams meet */
 };
 
 /* Where in a slot rank r's data lie. */
@@ -59,30 +57,59 @@ static size_t find_place(const struct call *call, const struct move *move, size_
     return window_offset(call->comm->window, base, bytes, &place) ? place : 0;
 }
 
-static enum smfar_status begin_errand(const struct call *call, struct loop *loop)
+/* All ranks know all places: do all that receive have one? A gather's root alone receives. */
+static int all_straight(const struct call *call, const struct loop *loop)
 {
-    const struct move *move = loop->move;
-    uint64_t steps = loop->total ? (loop->total + loop->part - 1) / loop->part : 1;
-    enum smfar_status status = courier_begin(call, (int)steps, &loop->errand);
-    if (status != SMFAR_OK) return status;
-    loop->errand->everyone = move->everyone != NULL;
-    for (int r = 0; r < call->comm->ranks; r++)
-        if (r != call->comm->rank)
-            loop->errand->to[r] = move->everyone ? move->everyone : move->to[r];
-    return SMFAR_OK;
+    for (int r = 0; r < call->comm->ranks; r++) {
+        int gets =
+            call->collective == COLLECTIVE_GATHER ? r == call->root : r != loop->move->sender;
+        if (gets && !loop->places[r]) return 0;
+    }
+    return 1;
 }
 
-/* This step's copies, ready once the receivers are. */
-static enum smfar_status add_leg(const struct call *call, struct loop *loop)
+static const char *source_for(const struct loop *loop, int r)
 {
-    size_t mine = loop->move->sender == EVERY_RANK ? loop->total * (size_t)call->comm->rank : 0;
-    struct leg leg = {.slots_only = loop->steps > 1,
-                      .source = loop->at,
-                      .at = mine + loop->at,
-                      .slot_at = place_of(loop, call->comm->rank),
-                      .bytes = loop->bytes,
-                      .carried = meeting_number(call->sequence, loop->steps)};
-    return courier_add(loop->errand, call->stream, &leg);
+    return loop->move->everyone ? loop->move->everyone : loop->move->to[r];
+}
+
+/* One copy serves all when everybody, I too, wants the data at one place and they do not lie there
+ * already. */
+static int suits_multicast(const struct call *call, const struct loop *loop, size_t at,
+                           size_t slot_at)
+{
+    const struct smfar_comm *comm = call->comm;
+    CUdeviceptr mine = courier_address(call, loop->places, comm->rank, at, slot_at);
+    if (!loop->move->everyone || !comm->agreed.multicast_copy) return 0;
+    for (int r = 0; r < comm->ranks; r++)
+        if (courier_address(call, loop->places, r, at, slot_at) - comm->window->peer[r] !=
+            mine - comm->window->peer[comm->rank])
+            return 0;
+    return !overlaps(loop->move->everyone + loop->at, loop->bytes, (const char *)(uintptr_t)mine,
+                     loop->bytes);
+}
+
+/* This step's copies. */
+static enum smfar_status carry(const struct call *call, const struct loop *loop)
+{
+    enum smfar_status status;
+    const struct smfar_comm *comm = call->comm;
+    const struct window *window = comm->window;
+    int every = loop->move->sender == EVERY_RANK;
+    size_t at = (every ? loop->total * (size_t)comm->rank : 0) + loop->at;
+    size_t slot_at = place_of(loop, comm->rank);
+    int multicast = suits_multicast(call, loop, at, slot_at);
+    for (int i = 1; i < comm->ranks; i++) { /* so that ranks do not all write to the same */
+        int r = (comm->rank + i) % comm->ranks;
+        const char *source = source_for(loop, r);
+        CUdeviceptr to = courier_address(call, loop->places, r, at, slot_at);
+        if (multicast) to = to - window->peer[r] + window->multicast.base;
+        if (source) TRY(courier_copy(call, COURIER_RESULTS, to, source + loop->at, loop->bytes));
+        if (multicast) break;
+    }
+    return SMFAR_OK;
+fail:
+    return status;
 }
 
 /* ---- through the slots, with kernels ---- */
@@ -142,12 +169,15 @@ fail:
 static enum smfar_status step_by_streams(struct call *call, struct loop *loop)
 {
     enum smfar_status status;
-    struct meeting ready = {0};
-    loop->steps++;
-    TRY(meeting_enqueue(call, &ready));
-    TRY(add_leg(call, loop));
+    CUstream stream = courier_stream(call->comm, COURIER_RESULTS);
+    uint64_t number = meeting_number(call->sequence, ++loop->steps);
+    TRY(meeting_enqueue(call, &(struct meeting){0}));
+    TRY(courier_follow(call, COURIER_RESULTS));
+    TRY(carry(call, loop));
+    TRY(meeting_carried(call, stream, number));
     if (call->place) TRY(take_own(call, loop));
-    TRY(meeting_await_carried(call, meeting_number(call->sequence, loop->steps), 0));
+    TRY(courier_join(call, COURIER_RESULTS));
+    TRY(meeting_await_carried(call, number, 0));
     if (!call->place && loop->bytes) TRY(take(call, loop));
     return SMFAR_OK;
 fail:
@@ -160,7 +190,7 @@ static enum smfar_status run(struct call *call, struct loop *loop)
     do { /* also once for no elements: the others compare what this rank has called */
         size_t left = loop->total - loop->at;
         loop->bytes = left < loop->part ? left : loop->part;
-        status = loop->errand ? step_by_streams(call, loop) : step_by_kernels(call, loop);
+        status = call->streams ? step_by_streams(call, loop) : step_by_kernels(call, loop);
         loop->at += loop->bytes;
     } while (status == SMFAR_OK && loop->at < loop->total);
     return status;
@@ -185,12 +215,10 @@ enum smfar_status move_enqueue(struct call *call, const struct move *move)
     status = collective_begin(call, &planned);
     if (status != SMFAR_OK) return status;
     loop.part = planned->plan.chunk * element;
-    if (planned->plan.streams) status = begin_errand(call, &loop);
+    if (call->streams) status = courier_meet(call, loop.places);
+    if (status == SMFAR_OK && call->streams && loop.total && all_straight(call, &loop))
+        loop.part = loop.total;
     if (status == SMFAR_OK) status = run(call, &loop);
-    if (status == SMFAR_OK && loop.errand)
-        status = courier_send(loop.errand);
-    else
-        courier_drop(loop.errand);
     uint64_t bytes = received(call, move, loop.total);
     collective_count(planned, bytes, call->place ? 0 : bytes);
     return channel_end(call, status);

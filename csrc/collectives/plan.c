@@ -131,7 +131,7 @@ static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm a
     char file[64];
     int whole = query->collective == COLLECTIVE_ALL_REDUCE;
     if (is_mc(algorithm) && !query->agreed.multicast) return KERNELS;
-    if (is_split(algorithm) && (!whole || !query->agreed.stream_waits)) return KERNELS;
+    if (is_split(algorithm) && !whole) return KERNELS;
     if (algorithm == ALGORITHM_ONESHOT_PEER && !fits_oneshot(query)) return KERNELS;
     if (algorithm == ALGORITHM_PUSH_PEER && !fits_push(query)) return KERNELS;
     snprintf(file, sizeof(file), "all_reduce_%s", algorithm_names[algorithm]);
@@ -215,7 +215,7 @@ static void plan_copies(const struct plan_query *query, struct plan *plan)
     int multicast = same && query->agreed.multicast && query->agreed.multicast_copy;
     plan->name = multicast ? "copy_mc" : "copy_peer";
     plan->kernel = KERNELS;
-    plan->streams = query->agreed.stream_waits;
+    plan->streams = query->hint.sm_budget == SMFAR_NO_SMS;
     plan->blocks = plan->streams ? 0 : 1; /* of the barriers */
     plan->threads = plan->streams ? 0 : 32;
     snprintf(plan->reason, sizeof(plan->reason), "%s",
@@ -236,7 +236,7 @@ static void plan_messages(struct plan *plan)
 
 static void plan_barrier(const struct plan_query *query, struct plan *plan)
 {
-    if (query->agreed.stream_waits) {
+    if (query->hint.sm_budget == SMFAR_NO_SMS) {
         plan->name = "streams";
         plan->kernel = KERNELS;
         plan->streams = 1;

@@ -21,7 +21,7 @@ struct split {
     size_t begin, end;       /* my share of the step */
     int last;
     uint64_t steps;
-    struct errand *errand;
+    uint64_t places[SMFAR_MAX_RANKS];
 };
 
 /* Where in my window the results of what is `from` bytes into the step go before they are copied:
@@ -32,6 +32,32 @@ static size_t result_place(const struct call *call, const struct split *split, s
     return call->comm->window->slot + (split->base & 15) + from - split->begin;
 }
 
+/* Through the multicast address when all ranks, I too, want it at one place and it does not lie
+ * there already; else to each. */
+static enum smfar_status copy_leg(const struct call *call, const struct split *split, size_t source,
+                                  size_t from, size_t bytes)
+{
+    enum smfar_status status;
+    const struct smfar_comm *comm = call->comm;
+    const struct window *window = comm->window;
+    const char *data = (const char *)(uintptr_t)(window->peer[comm->rank] + source);
+    int together = comm->agreed.multicast_copy && source != split->base + from;
+    for (int r = 0; r < comm->ranks; r++)
+        together &= split->places[r] == split->places[0];
+    for (int i = 1; i <= comm->ranks; i++) { /* so that ranks do not all write to the same */
+        int r = i % comm->ranks;
+        r = (comm->rank + r) % comm->ranks;
+        CUdeviceptr to = courier_address(call, split->places, r, split->at + from, from);
+        if (together) to = to - window->peer[r] + window->multicast.base;
+        if (to != (CUdeviceptr)(uintptr_t)data)
+            TRY(courier_copy(call, COURIER_RESULTS, to, data, bytes));
+        if (together) break;
+    }
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
 /* Reduces [from, from + bytes) of the step, and has it copied. */
 static enum smfar_status reduce_leg(struct call *call, struct split *split, size_t from,
                                     size_t bytes)
@@ -39,18 +65,16 @@ static enum smfar_status reduce_leg(struct call *call, struct split *split, size
     enum smfar_status status;
     struct kargs args;
     const struct plan *plan = split->plan;
-    struct leg leg = {.source = result_place(call, split, from),
-                      .at = split->at + from,
-                      .slot_at = from,
-                      .bytes = bytes};
+    size_t source = result_place(call, split, from);
     memset(&args, 0, sizeof(args));
     args.offset = split->base;
     args.at = from;
     args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
-    args.dst = call->comm->window->peer[call->comm->rank] + leg.source;
-    if (from + bytes == split->end) leg.carried = meeting_number(call->sequence, split->steps);
-    if (bytes) TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, 0, &args));
-    return courier_add(split->errand, call->stream, &leg);
+    args.dst = call->comm->window->peer[call->comm->rank] + source;
+    if (bytes == 0) return SMFAR_OK;
+    TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, 0, &args));
+    TRY(courier_follow(call, COURIER_RESULTS));
+    return copy_leg(call, split, source, from, bytes);
 fail:
     return status;
 }
@@ -67,13 +91,13 @@ static enum smfar_status step(struct call *call, struct split *split)
     TRY(copy_inside(call, split->plan->blocks, chunk, split->send + split->at, split->bytes));
     ready.place = split->base;
     TRY(meeting_enqueue(call, &ready));
-    size_t from = split->begin;
-    do { /* also once for no share: the stream waits for its end */
+    for (size_t from = split->begin; from < split->end; from += split->plan->leg) {
         size_t left = split->end - from, leg = left < split->plan->leg ? left : split->plan->leg;
         TRY(reduce_leg(call, split, from, leg));
-        from += leg;
-    } while (from < split->end);
+    }
     uint64_t carried = meeting_number(call->sequence, split->steps);
+    TRY(meeting_carried(call, courier_stream(call->comm, COURIER_RESULTS), carried));
+    TRY(courier_join(call, COURIER_RESULTS));
     TRY(meeting_await_carried(call, carried, split->last && call->place));
     return copy_inside(call, split->plan->blocks, split->recv + split->at, chunk, split->bytes);
 fail:
@@ -93,19 +117,6 @@ static enum smfar_status run(struct call *call, struct split *split, size_t chun
     return status;
 }
 
-static enum smfar_status begin_errand(const struct call *call, struct split *split, size_t chunk)
-{
-    size_t legs_a_step = chunk / split->plan->leg + 2;
-    size_t steps = split->total / chunk + 1;
-    const struct smfar_comm *comm = call->comm;
-    enum smfar_status status = courier_begin(call, (int)(legs_a_step * steps), &split->errand);
-    if (status != SMFAR_OK) return status;
-    split->errand->everyone = 1;
-    for (int r = 0; r < comm->ranks; r++)
-        split->errand->to[r] = (const char *)(uintptr_t)comm->window->peer[comm->rank];
-    return SMFAR_OK;
-}
-
 enum smfar_status split_mc_enqueue(struct call *call, const struct planned *planned,
                                    const void *send, void *recv)
 {
@@ -115,12 +126,8 @@ enum smfar_status split_mc_enqueue(struct call *call, const struct planned *plan
     if (!window_offset(call->comm->window, recv, split.total, &call->place)) call->place = 0;
     enum smfar_status status = collective_begin(call, &planned);
     if (status != SMFAR_OK) return status;
-    status = begin_errand(call, &split, chunk);
+    status = courier_meet(call, split.places);
     if (status == SMFAR_OK) status = run(call, &split, chunk);
-    if (status == SMFAR_OK)
-        status = courier_send(split.errand);
-    else
-        courier_drop(split.errand);
     collective_count(planned, split.total, call->place && send == recv ? 0 : split.total);
     return channel_end(call, status);
 }

@@ -22,7 +22,7 @@ struct split {
     size_t room;             /* of a share in the slot */
     int last;
     uint64_t steps, legs;
-    struct errand *errand;
+    uint64_t places[SMFAR_MAX_RANKS];
 };
 
 /* Where rank r comes among the others of `me`. */
@@ -54,55 +54,65 @@ static uint64_t legs_of(const struct split *split, int ranks)
 
 /* ---- inputs ---- */
 
-static enum smfar_status send_leg(const struct call *call, const struct split *split,
-                                  CUstream stream, uint64_t leg)
+static enum smfar_status send_leg(const struct call *call, const struct split *split, uint64_t leg)
 {
     enum smfar_status status;
     const struct smfar_comm *comm = call->comm;
-    struct driver *driver = comm->driver;
     size_t from = (size_t)leg * split->plan->leg, begin, end;
     for (int i = 1; i < comm->ranks; i++) { /* so that ranks do not all write to the same */
         int r = (comm->rank + i) % comm->ranks;
         share_of(split->bytes, comm->ranks, r, &begin, &end);
-        size_t bytes = leg_of(split, begin, end, leg);
         CUdeviceptr slot = comm->window->peer[r] + comm->window->slot;
-        CUdeviceptr source = (CUdeviceptr)(uintptr_t)split->send + split->at + begin + from;
-        if (bytes)
-            CU(cuMemcpyAsync, slot + input_at(split, r, comm->rank) + from, source, bytes, stream);
+        TRY(courier_copy(call, COURIER_INPUTS, slot + input_at(split, r, comm->rank) + from,
+                         split->send + split->at + begin + from, leg_of(split, begin, end, leg)));
     }
-    return meeting_sent(call, stream, meeting_number(call->sequence, split->legs + leg + 1));
+    return meeting_sent(call, courier_stream(comm, COURIER_INPUTS),
+                        meeting_number(call->sequence, split->legs + leg + 1));
 fail:
     return status;
 }
 
-static enum smfar_status send_inputs(const struct call *call, struct split *split)
+static enum smfar_status send_inputs(const struct call *call, const struct split *split)
 {
     enum smfar_status status;
-    CUstream stream;
-    TRY(courier_feed(call, &stream));
+    TRY(courier_follow(call, COURIER_INPUTS));
     for (uint64_t leg = 0; leg < legs_of(split, call->comm->ranks); leg++)
-        TRY(send_leg(call, split, stream, leg));
+        TRY(send_leg(call, split, leg));
     /* one engine makes both kinds of copies: results must not hold up inputs that others wait for
      */
-    return courier_add(split->errand, stream, &(struct leg){0});
+    return courier_inputs_first(call);
 fail:
     return status;
 }
 
 /* ---- results ---- */
 
+static enum smfar_status copy_leg(const struct call *call, const struct split *split, size_t at,
+                                  size_t from, size_t bytes)
+{
+    enum smfar_status status;
+    const struct smfar_comm *comm = call->comm;
+    for (int i = 1; i < comm->ranks; i++) { /* so that ranks do not all write to the same */
+        int r = (comm->rank + i) % comm->ranks;
+        size_t slot_at = result_at(split, comm->ranks, r, comm->rank) + from;
+        TRY(courier_copy(call, COURIER_RESULTS,
+                         courier_address(call, split->places, r, at, slot_at), split->recv + at,
+                         bytes));
+    }
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
 /* Reduces one leg of my share in place in the output, and has it copied. */
-static enum smfar_status reduce_leg(struct call *call, struct split *split, uint64_t leg)
+static enum smfar_status reduce_leg(struct call *call, const struct split *split, uint64_t leg)
 {
     enum smfar_status status;
     struct kargs args;
     const struct plan *plan = split->plan;
     size_t from = (size_t)leg * plan->leg, begin, end;
-    uint64_t legs = legs_of(split, call->comm->ranks);
     share_of(split->bytes, call->comm->ranks, call->comm->rank, &begin, &end);
     size_t bytes = leg_of(split, begin, end, leg), at = split->at + begin + from;
-    struct leg copy = {.source = at, .at = at, .slot_at = from, .bytes = bytes};
-    if (leg + 1 == legs) copy.carried = meeting_number(call->sequence, split->steps);
     memset(&args, 0, sizeof(args));
     args.src = (uint64_t)(uintptr_t)split->send + at;
     args.dst = (uint64_t)(uintptr_t)split->recv + at;
@@ -110,8 +120,10 @@ static enum smfar_status reduce_leg(struct call *call, struct split *split, uint
     args.stride = (uint32_t)split->room;
     args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
     TRY(meeting_await_sent(call, meeting_number(call->sequence, split->legs + leg + 1)));
-    if (bytes) TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, 0, &args));
-    return courier_add(split->errand, call->stream, &copy);
+    if (bytes == 0) return SMFAR_OK;
+    TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, 0, &args));
+    TRY(courier_follow(call, COURIER_RESULTS));
+    return copy_leg(call, split, at, from, bytes);
 fail:
     return status;
 }
@@ -138,15 +150,16 @@ fail:
 static enum smfar_status step(struct call *call, struct split *split)
 {
     enum smfar_status status;
-    struct meeting ready = {0};
     uint64_t legs = legs_of(split, call->comm->ranks);
     split->steps++;
-    TRY(meeting_enqueue(call, &ready));
+    TRY(meeting_enqueue(call, &(struct meeting){0}));
     TRY(send_inputs(call, split));
     for (uint64_t leg = 0; leg < legs; leg++)
         TRY(reduce_leg(call, split, leg));
     split->legs += legs;
     uint64_t carried = meeting_number(call->sequence, split->steps);
+    TRY(meeting_carried(call, courier_stream(call->comm, COURIER_RESULTS), carried));
+    TRY(courier_join(call, COURIER_RESULTS));
     TRY(meeting_await_carried(call, carried, split->last && call->place));
     return take_results(call, split);
 fail:
@@ -166,20 +179,6 @@ static enum smfar_status run(struct call *call, struct split *split, size_t chun
     return status;
 }
 
-static enum smfar_status begin_errand(const struct call *call, struct split *split, size_t chunk)
-{
-    const struct smfar_comm *comm = call->comm;
-    size_t legs = split->room / split->plan->leg + 2, steps = split->total / chunk + 1;
-    enum smfar_status status = courier_begin(call, (int)(legs * steps), &split->errand);
-    if (status != SMFAR_OK) return status;
-    for (int r = 0; r < comm->ranks; r++) {
-        if (r == comm->rank) continue;
-        split->errand->to[r] = split->recv;
-        split->errand->slot[r] = result_at(split, comm->ranks, r, comm->rank);
-    }
-    return SMFAR_OK;
-}
-
 enum smfar_status split_peer_enqueue(struct call *call, const struct planned *planned,
                                      const void *send, void *recv)
 {
@@ -190,12 +189,8 @@ enum smfar_status split_peer_enqueue(struct call *call, const struct planned *pl
     if (!window_offset(call->comm->window, recv, split.total, &call->place)) call->place = 0;
     enum smfar_status status = collective_begin(call, &planned);
     if (status != SMFAR_OK) return status;
-    status = begin_errand(call, &split, chunk);
+    status = courier_meet(call, split.places);
     if (status == SMFAR_OK) status = run(call, &split, chunk);
-    if (status == SMFAR_OK)
-        status = courier_send(split.errand);
-    else
-        courier_drop(split.errand);
     uint64_t others = split.total / (uint64_t)call->comm->ranks * (uint64_t)(call->comm->ranks - 1);
     collective_count(planned, split.total, call->place ? 0 : others);
     return channel_end(call, status);

@@ -23,6 +23,7 @@ static uint32_t hash_call(const struct call *call)
                         (uint64_t)call->root,
                         call->count,
                         (uint64_t)call->kernel,
+                        (uint64_t)call->streams,
                         scale};
     uint64_t hash = hash_bytes(words, sizeof(words));
     return (uint32_t)(hash ^ hash >> 32);

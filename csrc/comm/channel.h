@@ -19,7 +19,8 @@ struct call {
     uint32_t hash;     /* of all that must be equal on every rank */
     int finished; /* the last launch, or the stream's last meeting, marks the collective done */
     uint64_t meetings; /* enqueued so far */
-    size_t place;      /* see page_entry; set before channel_begin */
+    size_t place;      /* see page_entry; set before channel_begin, and so is the next */
+    int streams; /* streams meet, and copies go straight into tensors: for all ranks or none */
 };
 
 enum smfar_status channel_begin(struct call *call);

@@ -174,7 +174,6 @@ void smfar_comm_finalize(smfar_comm *comm)
     int alone = outlast_calls(comm);
     int drained = drain(comm);
     if (alone) mail_stop(comm);
-    if (alone) courier_stop(comm);
     comm->quiet = part(comm, alone && drained && !comm->unsettled);
     watchdog_stop(comm);
 }

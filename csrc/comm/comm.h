@@ -20,7 +20,6 @@ struct agreed {
     int resident_blocks;  /* blocks of 1024 threads that each rank can have resident */
     int multicast;        /* in use */
     int multicast_copy;   /* copies to a multicast address have been seen to work */
-    int stream_waits;     /* streams meet where kernels need not */
     size_t chunk_bytes;   /* the most that a step moves: the staging slot's size */
     size_t oneshot_bytes; /* the most that a one-shot takes */
     size_t push_bytes;    /* the most that is pushed in packets */
@@ -33,7 +32,6 @@ struct capability {
     int32_t sm_count, sm_budget;
     int32_t compute;   /* 90 is 9.0 */
     int32_t multicast; /* 1: as far as this rank knows */
-    int32_t stream_waits;
     uint64_t window_bytes, chunk_bytes;
     char reason[120]; /* why not multicast */
     char device[64];

@@ -69,6 +69,13 @@ enum smfar_status meeting_enqueue(struct call *call, const struct meeting *meeti
     return enqueue(&batch, call->stream);
 }
 
+enum smfar_status meeting_carried(const struct call *call, CUstream stream, uint64_t number)
+{
+    struct batch batch = {.comm = call->comm};
+    add_write(&batch, &call->comm->page.host->words[call->comm->rank].carried, number);
+    return enqueue(&batch, stream);
+}
+
 enum smfar_status meeting_await_carried(struct call *call, uint64_t number, int last)
 {
     struct smfar_comm *comm = call->comm;

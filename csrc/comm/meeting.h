@@ -24,12 +24,13 @@ enum { MEETINGS_MOST = 65535 };
 /* Enqueues one meeting on the call's stream. */
 enum smfar_status meeting_enqueue(struct call *call, const struct meeting *meeting);
 
-/* The stream waits until every rank's copies have come to leg `number`: what they bring is there,
- * and what mine read can be written. With `last` the collective ends here. */
+/* Copies have been made as far as `number` once `stream` has come so far; and the call's stream
+ * waits until every rank's have, so that what they bring is there. With `last` the collective ends
+ * here. */
+enum smfar_status meeting_carried(const struct call *call, CUstream stream, uint64_t number);
 enum smfar_status meeting_await_carried(struct call *call, uint64_t number, int last);
 
-/* A leg of inputs has been sent to all others once `stream` has come so far; and the call's stream
- * waits until all others have sent it. */
+/* The same of inputs that copies bring to all others' slots; and the others' are awaited. */
 enum smfar_status meeting_sent(const struct call *call, CUstream stream, uint64_t number);
 enum smfar_status meeting_await_sent(const struct call *call, uint64_t number);
 

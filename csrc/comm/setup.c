@@ -97,7 +97,6 @@ static enum smfar_status probe(struct smfar_comm *comm, const struct choice *cho
         choice->no_multicast ? choice->no_multicast : multicast_unavailable(driver, comm->device);
     mine->multicast = !reason;
     snprintf(mine->reason, sizeof(mine->reason), "%s", reason ? reason : "");
-    mine->stream_waits = env_number(ENV_STREAM_WAITS, 0, 1) != 0;
     mine->sm_budget = choice->sm_budget;
     mine->window_bytes = choice->window_bytes;
     mine->chunk_bytes = choice->chunk_bytes;
@@ -131,13 +130,11 @@ static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
     struct agreed *agreed = &comm->agreed;
     size_t window = 0, chunk = MOST_CHUNK;
     int sm_count = INT32_MAX;
-    agreed->stream_waits = 1;
     for (int r = 0; r < comm->ranks; r++) {
         const struct capability *rank = &comm->capability[r];
         if (rank->window_bytes > window) window = rank->window_bytes;
         if (rank->chunk_bytes && rank->chunk_bytes < chunk) chunk = rank->chunk_bytes;
         if (rank->sm_count < sm_count) sm_count = rank->sm_count;
-        if (!rank->stream_waits) agreed->stream_waits = 0;
         if (rank->sm_budget && (!agreed->sm_budget || rank->sm_budget < agreed->sm_budget))
             agreed->sm_budget = rank->sm_budget;
     }

@@ -131,7 +131,8 @@ static inline void calls_fill(const struct calls_one *one, int rank, char *space
 
 static inline enum smfar_status calls_wish(const struct calls_one *one)
 {
-    struct smfar_hint hint = {.algorithm = one->algorithm};
+    int streams = one->algorithm && one->kind != CALLS_ALL_REDUCE;
+    struct smfar_hint hint = {.algorithm = one->algorithm, .sm_budget = streams ? SMFAR_NO_SMS : 0};
     return smfar_hint_set(&hint);
 }
 

@@ -112,8 +112,13 @@ static void begin(struct round *round)
     round->epoch = calls_random(random) % 4 ? any : near;
     round->first = smfar_comm_sequence(round->group->comm[0]);
     round->count = 1 + (int)(calls_random(random) % BATCH);
-    for (int i = 0; i < round->count; i++)
-        round->ones[i] = calls_draw(random, i, MOST_COUNT);
+    for (int i = 0; i < round->count; i++) {
+        struct calls_one *one = &round->ones[i];
+        *one = calls_draw(random, i, MOST_COUNT);
+        /* what blocks hosts until all ranks have called: here one thread calls for all of them */
+        int is_split = one->algorithm && !strncmp(one->algorithm, "split", 5);
+        if (is_split || one->kind != CALLS_ALL_REDUCE) one->algorithm = NULL;
+    }
     for (int r = 0; r < CALLS_RANKS; r++) {
         wrap_set_epoch(round->group->comm[r], round->epoch);
         for (int i = 0; i < round->count; i++)
@@ -275,8 +280,6 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("seed %llu\n", (unsigned long long)seed);
     setenv("SMFAR_SOFT_CHECKED", "1", 1);
-    /* turns are taken by kernels; a stream's own waits go by the clock */
-    setenv("SMFAR_STREAM_WAITS", "0", 1);
     REQUIRE(driver_open(SMFAR_DRIVER_SOFT, &driver) == SMFAR_OK, "%s", smfar_last_error());
     *(void **)&soft.hold = switch_symbol("soft_hold");
     *(void **)&soft.take_turns = switch_symbol("soft_take_turns");
