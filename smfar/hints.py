@@ -33,8 +33,10 @@ def sm_budget(blocks):
     threads than the forward pass: DDP's gradients need Options(sm_budget=).
 
     Args:
-        blocks: 1 or more; 0 allows no kernel at all: collectives that only move data go on (between
-            GPUs, on tensors of smfar.empty, copy engines do all of it), reductions raise
+        blocks: 1 or more. 0 allows no kernel at all, on every rank or on none: streams wait instead
+            of kernels, copy engines bring data straight into outputs of smfar.empty on other GPUs
+            (what lies elsewhere, or moves inside a GPU, is copied by the driver, which takes SMs for
+            that), and the call blocks the host until every rank has called. Reductions raise
             NotImplementedError, since copy engines cannot add.
 
     Raises:
@@ -49,7 +51,9 @@ def algorithm(name):
     """In this `with` block, all-reduces called by this thread take this algorithm if they can.
 
     Every rank must ask for the same: another one is another collective. smfar.explain says what
-    a call would take, and why.
+    a call would take, and why. "split_mc" and "split_peer" have copy engines move what they can and
+    streams wait for other ranks: SMs are held only while they add. A call of these blocks the host
+    until every rank has called; other calls do not.
 
     Args:
         name: "twoshot_mc", "split_mc", "push_peer", "oneshot_peer", "twoshot_peer", "split_peer", or None for

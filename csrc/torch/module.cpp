@@ -6,6 +6,7 @@
 #include <torch/version.h>
 
 #include "exit.h"
+#include "ops.h"
 #include "plain_loop.h"
 #include "process_group.h"
 
@@ -157,6 +158,7 @@ PYBIND11_MODULE(_C, module) {
   smfar::bindGroup(module);
   module.def("make_group", &smfar::makeGroup, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), py::arg("options") = py::none());
+  module.def("all_reduce_now", &smfar::allReduceNow, smfar::GilReleased());
   module.def("set_hint", &smfar::setHint);
   module.def("plain_loop", &smfar::plainLoop, smfar::GilReleased());
 }

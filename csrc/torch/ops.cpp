@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/library.h>
 
+#include "ops.h"
 #include "process_group.h"
 #include "stream.h"
 
@@ -25,16 +26,17 @@ smfar_op opNamed(const std::string& name) {
                     "\" is none of sum, avg, product, min, max, band, bor, bxor");
 }
 
-c10::intrusive_ptr<ProcessGroupSmfar> groupNamed(const std::string& name, c10::Device device) {
-  const auto backend = c10d::resolve_process_group(name)->getBackend(device.type());
+c10::intrusive_ptr<ProcessGroupSmfar> groupIn(const c10::intrusive_ptr<c10d::ProcessGroup>& whole,
+                                              c10::Device device) {
+  const auto backend = whole->getBackend(device.type());
   auto group = c10::dynamic_intrusive_pointer_cast<ProcessGroupSmfar>(backend);
-  TORCH_CHECK_VALUE(group, "smfar: group \"", name, "\" serves ", device.type(), " tensors with ",
-                    backend->getBackendName(), ", not with smfar");
+  TORCH_CHECK_VALUE(group, "smfar: group \"", whole->getGroupName(), "\" serves ", device.type(),
+                    " tensors with ", backend->getBackendName(), ", not with smfar");
   return group;
 }
 
 at::Tensor& allReduce(at::Tensor& tensor, const std::string& op, const std::string& group) {
-  groupNamed(group, tensor.device())->reduceInOrder(tensor, opNamed(op));
+  groupIn(c10d::resolve_process_group(group), tensor.device())->reduceInOrder(tensor, opNamed(op));
   return tensor;
 }
 
@@ -43,7 +45,24 @@ at::Tensor& allReduceMeta(at::Tensor& tensor, const std::string& op, const std::
   return tensor;
 }
 
+// Would the dispatcher do nothing but call the kernel? Not for fake tensors, modes and transforms.
+bool isPlain(const at::Tensor& tensor) {
+  const auto& thread = c10::impl::tls_local_dispatch_key_set();
+  const auto keys = ((tensor.key_set() | thread.included_) - thread.excluded_) -
+                    c10::autograd_dispatch_keyset_with_ADInplaceOrView -
+                    c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
+  const auto first = keys.highestPriorityTypeId();
+  return first == c10::DispatchKey::CPU || first == c10::DispatchKey::CUDA;
+}
+
 } // namespace
+
+bool allReduceNow(const at::Tensor& tensor, const std::string& op,
+                  const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  if (!isPlain(tensor)) return false;
+  groupIn(group, tensor.device())->reduceInOrder(tensor, opNamed(op));
+  return true;
+}
 
 void ProcessGroupSmfar::reduceInOrder(const at::Tensor& tensor, smfar_op op) {
   checkTensor(tensor, "all_reduce_");

@@ -1,0 +1,15 @@
+// The direct operators, without PyTorch's dispatcher. See ops.cpp.
+#pragma once
+
+#include <string>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+namespace smfar {
+
+// What torch.ops.smfar.all_reduce_ does, unless the tensor needs the dispatcher: then false, and
+// nothing has been done.
+bool allReduceNow(const at::Tensor& tensor, const std::string& op,
+                  const c10::intrusive_ptr<c10d::ProcessGroup>& group);
+
+} // namespace smfar
