@@ -195,8 +195,10 @@ SMFAR_EXPORT enum smfar_status smfar_comm_wait(smfar_comm *comm, uint64_t sequen
 /* ---- wishes ---- */
 
 /* What the calling thread wishes for its later calls. The budget changes how many blocks a kernel
- * has and nothing else, so ranks may differ in it. The algorithm must be the same on every rank;
- * calls that it cannot serve take the usual way. */
+ * has and nothing else, so ranks may differ in it. The algorithm, and SMFAR_NO_SMS, must be the
+ * same on every rank; calls that the algorithm cannot serve take the usual way. With "split_mc",
+ * "split_peer" and SMFAR_NO_SMS streams wait for other ranks, and copies go straight into their
+ * tensors: a call blocks the host until every rank has called. */
 enum { SMFAR_NO_SMS = -1 };
 struct smfar_hint {
     int sm_budget;         /* most blocks; 0: the communicator's; SMFAR_NO_SMS: no kernel at all */

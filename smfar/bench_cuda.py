@@ -113,9 +113,9 @@ class Field:
 
 
 def ours(window, plain, group):
-    name, direct = group.group_name, torch.ops.smfar.all_reduce_
+    direct = smfar.ops.all_reduce_
     return [
-        Contender("smfar direct", lambda: direct(window, "sum", name)),
+        Contender("smfar direct", lambda: direct(window, group=group)),
         Contender("smfar window", lambda: dist.all_reduce(window, group=group)),
         Contender("smfar plain", lambda: dist.all_reduce(plain, group=group)),
     ]

@@ -111,13 +111,16 @@ def ours(bytes_, group):
     root = dist.get_global_rank(group, 0)
 
     def all_gather():
-        dist.all_gather_into_tensor(room, mine, group=group, async_op=True).wait()
+        with smfar.sm_budget(0):
+            dist.all_gather_into_tensor(room, mine, group=group, async_op=True).wait()
 
     def broadcast():
-        dist.broadcast(shared, root, group=group, async_op=True).wait()
+        with smfar.sm_budget(0):
+            dist.broadcast(shared, root, group=group, async_op=True).wait()
 
     def all_to_all():
-        dist.all_to_all(receives, sends, group=group, async_op=True).wait()
+        with smfar.sm_budget(0):
+            dist.all_to_all(receives, sends, group=group, async_op=True).wait()
 
     return [
         Mover("all-gather", all_gather, (ranks - 1) * bytes_),

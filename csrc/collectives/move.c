@@ -38,21 +38,25 @@ static int is_in_the_way(const struct call *call, const struct move *move, const
     int rank = call->comm->rank;
     if (move->everyone)
         return move->everyone != move->from[rank] && overlaps(move->everyone, total, base, bytes);
-    for (int r = 0; r < call->comm->ranks; r++)
-        if (overlaps(move->to[r], total, base, bytes)) return 1;
+    for (int r = 0; r < call->comm->ranks; r++) {
+        int stays = r == rank && move->to[r] == base + (size_t)r * total;
+        if (!stays && overlaps(move->to[r], total, base, bytes)) return 1;
+    }
     return 0;
 }
 
 /* The place in my window of what the others send me, if it can be sent there: side by side in the
- * order of the ranks. Else 0. */
+ * order of the ranks, my own part in its turn or elsewhere. Else 0. */
 static size_t find_place(const struct call *call, const struct move *move, size_t total)
 {
-    int ranks = call->comm->ranks, every = move->sender == EVERY_RANK;
-    char *base = move->from[every ? 0 : move->sender];
+    int rank = call->comm->rank, ranks = call->comm->ranks, every = move->sender == EVERY_RANK;
+    int first = every ? rank == 0 && ranks > 1 : move->sender;
+    char *base = move->from[first];
     size_t bytes = every ? (size_t)ranks * total : total, place = 0;
-    if (!base || !total || (!every && move->sender == call->comm->rank)) return 0;
+    if (!base || !total || (!every && move->sender == rank)) return 0;
+    if (every) base -= (size_t)first * total;
     for (int r = 0; r < ranks && every; r++)
-        if (move->from[r] != base + (size_t)r * total) return 0;
+        if (r != rank && move->from[r] != base + (size_t)r * total) return 0;
     if (is_in_the_way(call, move, base, bytes, total)) return 0;
     return window_offset(call->comm->window, base, bytes, &place) ? place : 0;
 }
