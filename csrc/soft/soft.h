@@ -34,11 +34,12 @@ const char *soft_call_name(unsigned index);
 void soft_stats_reset(void);
 
 /* What is still held in this process: allocation handles, mappings and blocks of cuMemAlloc,
- * reserved and registered ranges, streams, events, modules, and descriptors the switch holds open.
+ * reserved and registered ranges, streams, events, modules, graphs (with what was instantiated from
+ * them, and user objects), and descriptors the switch holds open.
  * All zero once everything was undone. What a context takes along when its last user releases it
  * is freed, but stays counted: nobody gave it back. */
 struct soft_leaks {
-    uint64_t handles, mappings, ranges, streams, events, modules, descriptors;
+    uint64_t handles, mappings, ranges, streams, events, modules, descriptors, graphs;
 };
 void soft_leaks(struct soft_leaks *out);
 

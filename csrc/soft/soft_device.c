@@ -55,7 +55,8 @@ CUresult api_enter(enum api_call call, enum api_need need)
     if (need == NEED_INIT) return CUDA_SUCCESS;
     struct device *device = device_current();
     if (!device) return refuse(CUDA_ERROR_INVALID_CONTEXT, "no current context");
-    return device_state(device);
+    CUresult state = device_state(device);
+    return state == CUDA_SUCCESS ? capture_check_call(call) : state;
 }
 
 /* ---- start, fork, exit ---- */
@@ -156,6 +157,8 @@ static const struct {
 #define REQUIRED(name, params) {#name, (void *)name},
 #define OPTIONAL(name, params) {#name, (void *)name},
 #include "../driver/driver.def"
+#define REQUIRED(name, params) {#name, (void *)name},
+#include "graphs.def"
 };
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, uint64_t flags,
@@ -322,6 +325,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal)
     else if (--device->retains == 0) {
         atomic_store(&device->context, 0);
         streams_drop(device);
+        graphs_drop(device);
         events_drop(device);
         modules_drop(device);
         memory_drop_blocks(ordinal);
@@ -402,6 +406,8 @@ CUresult cuCtxSynchronize(void)
 {
     ENTER(cuCtxSynchronize, NEED_CONTEXT);
     struct device *device = device_current();
+    CUresult captured = capture_check_device(device);
+    if (captured != CUDA_SUCCESS) return captured;
     streams_wait(device);
     return device_state(device);
 }

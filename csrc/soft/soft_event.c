@@ -21,6 +21,7 @@ struct event {
     struct object object;
     pthread_mutex_t lock;
     struct mark *mark; /* of the last record; NULL before the first */
+    struct cut *cut;   /* instead, if that was captured */
     int timed;
 };
 
@@ -29,7 +30,7 @@ struct mark_op {
     struct mark *mark;
 };
 
-static void mark_release(struct mark *mark)
+void mark_release(struct mark *mark)
 {
     if (mark && atomic_fetch_sub(&mark->refs, 1) == 1) free(mark);
 }
@@ -45,6 +46,7 @@ static void destroy(struct object *object)
 {
     struct event *event = (struct event *)object;
     mark_release(event->mark);
+    cut_release(event->cut);
     pthread_mutex_destroy(&event->lock);
     free(event);
 }
@@ -54,7 +56,7 @@ static struct event *get_event(CUevent handle)
     return object_get((uintptr_t)handle, OBJECT_EVENT);
 }
 
-/* The event's last mark, retained; NULL when it was never recorded. */
+/* The event's last mark, retained; NULL when it was never recorded, or that was captured. */
 static struct mark *last_mark(struct event *event)
 {
     pthread_mutex_lock(&event->lock);
@@ -62,6 +64,38 @@ static struct mark *last_mark(struct event *event)
     if (mark) atomic_fetch_add(&mark->refs, 1);
     pthread_mutex_unlock(&event->lock);
     return mark;
+}
+
+/* The cut that the last record was, retained; NULL when it was not captured. */
+static struct cut *last_cut(struct event *event)
+{
+    pthread_mutex_lock(&event->lock);
+    struct cut *cut = event->cut;
+    cut_retain(cut);
+    pthread_mutex_unlock(&event->lock);
+    return cut;
+}
+
+/* Takes over both references, of which one is NULL. */
+static void set_last(struct event *event, struct mark *mark, struct cut *cut)
+{
+    pthread_mutex_lock(&event->lock);
+    struct mark *mark_before = event->mark;
+    struct cut *cut_before = event->cut;
+    event->mark = mark;
+    event->cut = cut;
+    pthread_mutex_unlock(&event->lock);
+    mark_release(mark_before);
+    cut_release(cut_before);
+}
+
+/* Refuses to ask whether a captured record has been passed: nothing has run. */
+static CUresult check_not_captured(struct event *event)
+{
+    struct cut *cut = last_cut(event);
+    CUresult result = cut_check(cut);
+    cut_release(cut);
+    return result;
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned int flags)
@@ -122,29 +156,41 @@ static struct op *make_op(struct mark *mark, void (*run)(struct op *op))
     return &op->op;
 }
 
-static CUresult record(struct event *event, struct stream *stream)
+CUresult mark_put(struct stream *stream, struct mark **mark_out)
 {
-    if (event->object.device != stream_device(stream))
-        return refuse(CUDA_ERROR_INVALID_HANDLE, "event and stream of different contexts");
     struct mark *mark = calloc(1, sizeof *mark);
     if (!mark) return CUDA_ERROR_OUT_OF_MEMORY;
-    atomic_init(&mark->refs, 2); /* the operation's and the event's */
+    atomic_init(&mark->refs, 2); /* the operation's and the caller's */
     struct op *op = make_op(mark, run_record);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (op) {
         op->always = 1;
         result = stream_submit(stream, op);
     }
-    if (result != CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
+        *mark_out = mark;
+    else
         mark_release(mark);
-        return result;
-    }
-    pthread_mutex_lock(&event->lock);
-    struct mark *before = event->mark;
-    event->mark = mark;
-    pthread_mutex_unlock(&event->lock);
-    mark_release(before);
-    return CUDA_SUCCESS;
+    return result;
+}
+
+CUresult mark_await(struct stream *stream, struct mark *mark)
+{
+    atomic_fetch_add(&mark->refs, 1);
+    struct op *op = make_op(mark, run_wait);
+    return op ? stream_submit(stream, op) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult record(struct event *event, struct stream *stream)
+{
+    struct mark *mark = NULL;
+    struct cut *cut = NULL;
+    if (event->object.device != stream_device(stream))
+        return refuse(CUDA_ERROR_INVALID_HANDLE, "event and stream of different contexts");
+    CUresult result = cut_take(stream, &cut);
+    if (result == CUDA_SUCCESS && !cut) result = mark_put(stream, &mark);
+    if (result == CUDA_SUCCESS) set_last(event, mark, cut);
+    return result;
 }
 
 CUresult cuEventRecord(CUevent handle, CUstream stream_handle)
@@ -162,18 +208,33 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle)
     return result;
 }
 
-CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned int flags)
+static CUresult await(struct event *event, struct stream *stream)
+{
+    struct cut *cut = last_cut(event);
+    struct mark *mark = last_mark(event);
+    CUresult result = CUDA_SUCCESS;
+    if (cut || atomic_load(stream_strand(stream)))
+        result = cut_await(stream, cut);
+    else if (mark)
+        result = mark_await(stream, mark);
+    mark_release(mark);
+    cut_release(cut);
+    return result;
+}
+
+CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags)
 {
     ENTER(cuStreamWaitEvent, NEED_CONTEXT);
     if (flags) return CUDA_ERROR_INVALID_VALUE;
     struct event *event = get_event(handle);
     if (!event) return refuse(CUDA_ERROR_INVALID_HANDLE, "no such event");
-    struct mark *mark = last_mark(event);
+    struct stream *stream = NULL;
+    CUresult result = stream_get(stream_handle, &stream);
+    if (result == CUDA_SUCCESS) {
+        result = await(event, stream);
+        object_release((struct object *)stream);
+    }
     object_release(&event->object);
-    if (mark) return stream_submit_to(stream, make_op(mark, run_wait));
-    struct stream *checked;
-    CUresult result = stream_get(stream, &checked);
-    if (result == CUDA_SUCCESS) object_release((struct object *)checked);
     return result;
 }
 
@@ -184,6 +245,7 @@ CUresult cuEventQuery(CUevent handle)
     if (!event) return refuse(CUDA_ERROR_INVALID_HANDLE, "no such event");
     struct mark *mark = last_mark(event);
     CUresult result = device_state(event->object.device);
+    if (result == CUDA_SUCCESS) result = check_not_captured(event);
     if (result == CUDA_SUCCESS && mark && !atomic_load(&mark->done)) result = CUDA_ERROR_NOT_READY;
     mark_release(mark);
     object_release(&event->object);
@@ -197,7 +259,8 @@ CUresult cuEventSynchronize(CUevent handle)
     if (!event) return refuse(CUDA_ERROR_INVALID_HANDLE, "no such event");
     struct mark *mark = last_mark(event);
     if (mark) mark_wait(mark, NULL); /* even after a fault every mark is passed */
-    CUresult result = device_state(event->object.device);
+    CUresult result = check_not_captured(event);
+    if (result == CUDA_SUCCESS) result = device_state(event->object.device);
     mark_release(mark);
     object_release(&event->object);
     return result;

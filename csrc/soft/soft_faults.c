@@ -15,6 +15,8 @@ static const char *const call_names[CALLS] = {
 #define REQUIRED(name, params) #name,
 #define OPTIONAL(name, params) #name,
 #include "../driver/driver.def"
+#define REQUIRED(name, params) #name,
+#include "graphs.def"
 };
 
 struct fault {

@@ -2,8 +2,8 @@
  * address ranges, streams. Not for anybody else, and nothing here is exported but the driver's own
  * names. The PTX side is reached through ptx.h alone.
  *
- * Locks, outermost first: a stream's queue; the memory lock; a multicast object's shared lock; the
- * registry; the retire list. */
+ * Locks, outermost first: an executable graph's; a stream's queue or the captures'; the memory
+ * lock; a multicast object's shared lock; the registry; the retire list. */
 #ifndef SMFAR_SOFT_INTERNAL_H
 #define SMFAR_SOFT_INTERNAL_H
 
@@ -20,6 +20,8 @@
 #define REQUIRED(name, params) EXPORT CUresult name params;
 #define OPTIONAL(name, params) EXPORT CUresult name params;
 #include "../driver/driver.def"
+#define REQUIRED(name, params) EXPORT CUresult name params;
+#include "graphs.def"
 
 enum {
     MAX_DEVICES = 64,
@@ -37,6 +39,8 @@ enum api_call {
 #define REQUIRED(name, params) CALL_##name,
 #define OPTIONAL(name, params) CALL_##name,
 #include "../driver/driver.def"
+#define REQUIRED(name, params) CALL_##name,
+#include "graphs.def"
     CALLS
 };
 
@@ -112,6 +116,9 @@ enum object_kind {
     OBJECT_EVENT,
     OBJECT_MODULE,
     OBJECT_FUNCTION,
+    OBJECT_GRAPH,
+    OBJECT_EXEC,
+    OBJECT_USER, /* a user object, which graphs keep */
     OBJECT_KINDS
 };
 
@@ -150,6 +157,7 @@ enum held {
     HELD_EVENTS,
     HELD_MODULES,
     HELD_DESCRIPTORS,
+    HELD_GRAPHS, /* and what was instantiated from them, and user objects */
     HELD_KINDS
 };
 void held_add(enum held kind, int change);
@@ -291,12 +299,17 @@ int host_registered(uint64_t address, size_t bytes);
 
 struct stream;
 
-/* One piece of queued work; begins every structure of that kind. */
+/* One piece of queued work; begins every structure of that kind. Those that can be captured are
+ * copied for every launch of their graph. */
 struct op {
     struct op *next;
     struct stream *stream;
+    size_t size;                    /* of the whole structure */
     int always;                     /* runs even after a fault */
+    void (*prepare)(struct op *op); /* as it is queued, each time: draws what is left to chance; may
+                                     * be NULL */
     void (*run)(struct op *op);     /* on the worker */
+    void (*copied)(struct op *op);  /* the copy takes its own part of what is held; may be NULL */
     void (*cleanup)(struct op *op); /* run or not; may be NULL */
 };
 
@@ -304,9 +317,22 @@ struct op {
  * current context's own stream. Fails when its device has a fault. */
 CUresult stream_get(CUstream handle, struct stream **stream_out);
 struct device *stream_device(struct stream *stream);
-/* Zeroed; NULL when out of memory. Freed by the stream, or with free() if never submitted. */
+/* Is it a context's own stream, NULL? Is it one that waits for that stream? */
+int stream_is_legacy(const struct stream *stream);
+int stream_is_blocking(const struct stream *stream);
+/* The stream's part of a capture, or NULL; soft_capture.c's. */
+struct strand;
+_Atomic(struct strand *) *stream_strand(struct stream *stream);
+/* A stream without a handle, for the switch's own use; stream_close ends it when its queue is empty
+ * and gives up the reference. */
+struct stream *stream_create(struct device *device);
+void stream_close(struct stream *stream);
+/* Zeroed; NULL when out of memory. Freed by the stream, or with op_discard if never submitted. */
 void *op_create(size_t size, void (*run)(struct op *op));
-/* Queues the operation, which now belongs to the stream, even on failure. */
+struct op *op_copy(const struct op *op);
+void op_discard(struct op *op);
+/* Queues the operation, which now belongs to the stream, even on failure; or adds it to the graph
+ * that is being captured on the stream. */
 CUresult stream_submit(struct stream *stream, struct op *op);
 /* op_create's result to a stream by its handle: what most entry points end with. */
 CUresult stream_submit_to(CUstream handle, struct op *op);
@@ -328,6 +354,40 @@ void turns_run(struct stream *stream, int (*step)(void *context), void *context)
 uint64_t turns_seed(const struct device *device);
 const uint64_t *turns_clock(void);
 
+/* ---- marks: what an event's record leaves in a stream (soft_event.c) ---- */
+
+struct mark;
+
+/* Puts a mark behind everything queued so far; the caller's to release. */
+CUresult mark_put(struct stream *stream, struct mark **mark_out);
+/* Makes the stream wait for the mark. */
+CUresult mark_await(struct stream *stream, struct mark *mark);
+void mark_release(struct mark *mark);
+
+/* ---- capture (soft_capture.c) ---- */
+
+/* Refuses a call that could disturb a capture, which it ends. */
+CUresult capture_check_call(enum api_call call);
+/* 1 when the stream is being captured: the operation is a node of its graph then, or an error. Also
+ * 1, with an error, when a capture forbids work on stream NULL. */
+int capture_add(struct stream *stream, struct op *op, CUresult *result_out);
+/* Refuses to wait for, or ask about, a stream that is being captured; or all of a device's. */
+CUresult capture_check_stream(struct stream *stream);
+CUresult capture_check_device(struct device *device);
+/* The stream goes: so does the capture it is part of. */
+void capture_leave(struct stream *stream);
+
+/* How far a captured stream has come, as an event remembers it. */
+struct cut;
+/* NULL when the stream is not being captured. */
+CUresult cut_take(struct stream *stream, struct cut **cut_out);
+/* Behind the cut in the graph, which the stream joins unless it is part of it. */
+CUresult cut_await(struct stream *stream, struct cut *cut);
+/* Refuses to ask about an event that holds a cut. */
+CUresult cut_check(struct cut *cut);
+void cut_retain(struct cut *cut);
+void cut_release(struct cut *cut);
+
 /* ---- parsed modules (soft_parsed.c) ---- */
 
 /* The module of this text, parsed at most once for all who hold it, and never written to; NULL,
@@ -335,9 +395,10 @@ const uint64_t *turns_clock(void);
 struct ptx_module *parsed_get(const char *text, char *error, size_t error_size);
 void parsed_release(struct ptx_module *module);
 
-/* ---- events and modules, at a context's end ---- */
+/* ---- events, graphs and modules, at a context's end ---- */
 
 void events_drop(struct device *device);
+void graphs_drop(struct device *device);
 void modules_drop(struct device *device);
 
 #endif

@@ -309,6 +309,20 @@ static void cleanup_launch(struct op *op)
     object_release(&((struct launch_op *)op)->function->object);
 }
 
+static void prepare_launch(struct op *op)
+{
+    struct launch_op *launch = (struct launch_op *)op;
+    launch->launch.seed = turns_seed(stream_device(op->stream));
+    launch->launch.clock = turns_clock();
+}
+
+static void copied_launch(struct op *op)
+{
+    struct launch_op *launch = (struct launch_op *)op;
+    object_retain(&launch->function->object);
+    launch->launch.params = launch->params;
+}
+
 static struct launch_op *make_launch(struct function *function, struct device *device,
                                      void **params)
 {
@@ -319,13 +333,13 @@ static struct launch_op *make_launch(struct function *function, struct device *d
         memcpy(op->params + info->param_offset[i], params[i], info->param_size[i]);
     object_retain(&function->object);
     op->function = function;
+    op->op.prepare = prepare_launch;
+    op->op.copied = copied_launch;
     op->op.cleanup = cleanup_launch;
     op->launch.kernel = function->kernel;
     op->launch.params = op->params;
     op->launch.multiprocessors = settings.multiprocessors;
     op->launch.threads_per_multiprocessor = THREADS_PER_MULTIPROCESSOR;
-    op->launch.seed = turns_seed(device);
-    op->launch.clock = turns_clock();
     op->launch.checked = settings.checked;
     op->launch.gpu = (unsigned)device->ordinal;
     op->launch.memory = (struct ptx_memory){device, span_range};

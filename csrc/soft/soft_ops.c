@@ -170,6 +170,11 @@ static CUresult check_call(struct stream *stream, uint64_t to, uint64_t from, si
     return CUDA_SUCCESS;
 }
 
+static void prepare_copy(struct op *op)
+{
+    if (settings.checked) ((struct copy_op *)op)->random = turns_seed(stream_device(op->stream));
+}
+
 static CUresult enqueue_copy(uint64_t to, uint64_t from, size_t bytes, CUstream handle)
 {
     struct stream *stream;
@@ -182,7 +187,7 @@ static CUresult enqueue_copy(uint64_t to, uint64_t from, size_t bytes, CUstream 
             copy->to = to;
             copy->from = from;
             copy->bytes = bytes;
-            copy->random = settings.checked ? turns_seed(stream_device(stream)) : 0;
+            copy->op.prepare = prepare_copy;
         }
         result = copy ? stream_submit(stream, &copy->op) : CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -95,6 +95,7 @@ void soft_leaks(struct soft_leaks *out)
     out->events = atomic_load(&held[HELD_EVENTS]);
     out->modules = atomic_load(&held[HELD_MODULES]);
     out->descriptors = atomic_load(&held[HELD_DESCRIPTORS]);
+    out->graphs = atomic_load(&held[HELD_GRAPHS]);
 }
 
 void stats_print_leaks(void)
@@ -105,7 +106,8 @@ void stats_print_leaks(void)
                                                   [HELD_STREAMS] = "streams",
                                                   [HELD_EVENTS] = "events",
                                                   [HELD_MODULES] = "modules",
-                                                  [HELD_DESCRIPTORS] = "descriptors"};
+                                                  [HELD_DESCRIPTORS] = "descriptors",
+                                                  [HELD_GRAPHS] = "graphs"};
     for (int i = 0; i < HELD_KINDS; i++) {
         long long count = atomic_load(&held[i]);
         if (count) soft_print("leak: %lld %s still held at exit", count, names[i]);

@@ -24,6 +24,8 @@ struct stream {
     atomic_ullong submitted; /* changed under the lock */
     uint64_t completed;
     int sleeping, closing, started;
+    int legacy, blocking;
+    _Atomic(struct strand *) strand;
 };
 
 static void destroy(struct object *object)
@@ -35,7 +37,7 @@ static void destroy(struct object *object)
     free(stream);
 }
 
-static struct stream *create(struct device *device)
+struct stream *stream_create(struct device *device)
 {
     struct stream *stream = object_create(sizeof *stream, OBJECT_STREAM, device, destroy);
     if (!stream) return NULL;
@@ -47,6 +49,12 @@ static struct stream *create(struct device *device)
 }
 
 struct device *stream_device(struct stream *stream) { return stream->object.device; }
+
+int stream_is_legacy(const struct stream *stream) { return stream->legacy; }
+
+int stream_is_blocking(const struct stream *stream) { return stream->blocking; }
+
+_Atomic(struct strand *) *stream_strand(struct stream *stream) { return &stream->strand; }
 
 int stream_should_stop(struct device *device)
 {
@@ -145,20 +153,32 @@ static int start_worker(struct stream *stream)
 void *op_create(size_t size, void (*run)(struct op *op))
 {
     struct op *op = calloc(1, size);
-    if (op) op->run = run;
+    if (op) {
+        op->run = run;
+        op->size = size;
+    }
     return op;
 }
 
-static void discard(struct op *op)
+struct op *op_copy(const struct op *op)
+{
+    struct op *copy = malloc(op->size);
+    if (!copy) return NULL;
+    memcpy(copy, op, op->size);
+    copy->next = NULL;
+    if (copy->copied) copy->copied(copy);
+    return copy;
+}
+
+void op_discard(struct op *op)
 {
     if (op->cleanup) op->cleanup(op);
     free(op);
 }
 
-CUresult stream_submit(struct stream *stream, struct op *op)
+static CUresult enqueue(struct stream *stream, struct op *op)
 {
     CUresult result = CUDA_SUCCESS;
-    op->stream = stream;
     pthread_mutex_lock(&stream->lock);
     if (stream->closing)
         result = CUDA_ERROR_INVALID_HANDLE;
@@ -171,7 +191,18 @@ CUresult stream_submit(struct stream *stream, struct op *op)
         if (stream->sleeping) pthread_cond_signal(&stream->work);
     }
     pthread_mutex_unlock(&stream->lock);
-    if (result != CUDA_SUCCESS) discard(op);
+    return result;
+}
+
+CUresult stream_submit(struct stream *stream, struct op *op)
+{
+    CUresult result;
+    op->stream = stream;
+    if (!capture_add(stream, op, &result)) {
+        if (op->prepare) op->prepare(op);
+        result = enqueue(stream, op);
+    }
+    if (result != CUDA_SUCCESS) op_discard(op);
     return result;
 }
 
@@ -181,7 +212,7 @@ CUresult stream_submit_to(CUstream handle, struct op *op)
     if (!op) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = stream_get(handle, &stream);
     if (result != CUDA_SUCCESS) {
-        discard(op);
+        op_discard(op);
         return result;
     }
     result = stream_submit(stream, op);
@@ -199,9 +230,10 @@ static struct stream *get_null_stream(struct device *device)
     pthread_mutex_lock(&device->lock);
     handle = atomic_load(&device->null_stream);
     if (!handle) {
-        struct stream *stream = create(device);
+        struct stream *stream = stream_create(device);
         handle = stream ? object_publish(&stream->object) : 0;
         if (stream && !handle) object_release(&stream->object);
+        if (handle) stream->legacy = 1;
         atomic_store(&device->null_stream, handle);
     }
     pthread_mutex_unlock(&device->lock);
@@ -228,8 +260,9 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
     ENTER(cuStreamCreateWithPriority, NEED_CONTEXT);
     (void)priority; /* clamped by the driver; every stream has a worker here */
     if (!stream || (flags & ~CU_STREAM_NON_BLOCKING)) return CUDA_ERROR_INVALID_VALUE;
-    struct stream *created = create(device_current());
+    struct stream *created = stream_create(device_current());
     if (!created) return CUDA_ERROR_OUT_OF_MEMORY;
+    created->blocking = !(flags & CU_STREAM_NON_BLOCKING);
     uintptr_t handle = object_publish(&created->object);
     if (!handle) {
         object_release(&created->object);
@@ -240,8 +273,7 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
     return CUDA_SUCCESS;
 }
 
-/* The worker ends when the queue is empty. Takes over the reference. */
-static void close_stream(struct stream *stream)
+void stream_close(struct stream *stream)
 {
     pthread_mutex_lock(&stream->lock);
     stream->closing = 1;
@@ -259,7 +291,8 @@ CUresult cuStreamDestroy(CUstream handle)
     if (!stream) return refuse(CUDA_ERROR_INVALID_HANDLE, "no such stream");
     CUresult state = device_state(stream->object.device);
     held_add(HELD_STREAMS, -1);
-    close_stream(stream);
+    capture_leave(stream);
+    stream_close(stream);
     return state;
 }
 
@@ -280,8 +313,11 @@ CUresult cuStreamSynchronize(CUstream handle)
     struct stream *stream;
     CUresult result = stream_get(handle, &stream);
     if (result != CUDA_SUCCESS) return result;
-    wait_for_submitted(stream);
-    result = device_state(stream->object.device);
+    result = capture_check_stream(stream);
+    if (result == CUDA_SUCCESS) {
+        wait_for_submitted(stream);
+        result = device_state(stream->object.device);
+    }
     object_release(&stream->object);
     return result;
 }
@@ -292,24 +328,10 @@ CUresult cuStreamQuery(CUstream handle)
     struct stream *stream;
     CUresult result = stream_get(handle, &stream);
     if (result != CUDA_SUCCESS) return result;
-    pthread_mutex_lock(&stream->lock);
-    int idle = stream->completed == atomic_load(&stream->submitted);
-    pthread_mutex_unlock(&stream->lock);
+    result = capture_check_stream(stream);
+    if (result == CUDA_SUCCESS && !stream_is_idle(stream)) result = CUDA_ERROR_NOT_READY;
     object_release(&stream->object);
-    return idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
-/* Graph capture is not offered, so no stream is ever capturing. */
-CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
-{
-    ENTER(cuStreamIsCapturing, NEED_CONTEXT);
-    struct stream *stream;
-    if (!status) return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = stream_get(handle, &stream);
-    if (result != CUDA_SUCCESS) return result;
-    object_release(&stream->object);
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
+    return result;
 }
 
 void streams_wait(struct device *device)
@@ -340,7 +362,8 @@ void streams_drop(struct device *device)
             nap_us(100);
         if (!stream_is_idle(stream)) atomic_store(&device->stop, 1);
         wait_for_submitted(stream);
-        if (object_withdraw(at, OBJECT_STREAM)) close_stream(stream);
+        capture_leave(stream);
+        if (object_withdraw(at, OBJECT_STREAM)) stream_close(stream);
         object_release(&stream->object);
     }
     atomic_store(&device->null_stream, 0);

@@ -27,7 +27,8 @@ def core_names():
 
 
 def switch_names():
-    listed = (ROOT / "csrc" / "driver" / "driver.def").read_text()
+    lists = ("driver/driver.def", "soft/graphs.def")
+    listed = "".join((ROOT / "csrc" / name).read_text() for name in lists)
     counters = (ROOT / "csrc" / "soft" / "soft.h").read_text()
     return {
         *re.findall(r"^(?:REQUIRED|OPTIONAL)\((\w+)", listed, re.MULTILINE),

@@ -41,6 +41,8 @@ void rig_resolve(void)
 #define REQUIRED(name, params) resolve(#name, &cu.name);
 #define OPTIONAL(name, params) resolve(#name, &cu.name);
 #include "../../csrc/driver/driver.def"
+#define REQUIRED(name, params) resolve(#name, &cu.name);
+#include "../../csrc/soft/graphs.def"
 }
 
 void rig_use(int device)
@@ -125,13 +127,13 @@ int rig_leaks(void)
 {
     struct soft_leaks l;
     soft_leaks(&l);
-    int held =
-        (int)(l.handles + l.mappings + l.ranges + l.streams + l.events + l.modules + l.descriptors);
+    int held = (int)(l.handles + l.mappings + l.ranges + l.streams + l.events + l.modules +
+                     l.descriptors + l.graphs);
     if (held)
         printf("held: %d handles, %d mappings, %d ranges, %d streams, %d events, %d modules, "
-               "%d descriptors\n",
+               "%d descriptors, %d graphs\n",
                (int)l.handles, (int)l.mappings, (int)l.ranges, (int)l.streams, (int)l.events,
-               (int)l.modules, (int)l.descriptors);
+               (int)l.modules, (int)l.descriptors, (int)l.graphs);
     return held;
 }
 

@@ -10,11 +10,13 @@
 
 enum { MIB2 = 2 << 20 };
 
-/* Every function of driver.def, through cuGetProcAddress_v2. */
+/* Every function of driver.def and graphs.def, through cuGetProcAddress_v2. */
 struct rig_table {
 #define REQUIRED(name, params) CUresult(*name) params;
 #define OPTIONAL(name, params) CUresult(*name) params;
 #include "../../csrc/driver/driver.def"
+#define REQUIRED(name, params) CUresult(*name) params;
+#include "../../csrc/soft/graphs.def"
 };
 extern struct rig_table cu;
 

@@ -68,7 +68,11 @@ static void write_probe(void)
     fprintf(probe, "#include <stdint.h>\n#include <cuda.h>\n"
                    "#define REQUIRED(name, params) extern CUresult(*check_##name) params;"
                    " CUresult(*check_##name) params = name;\n"
-                   "#define OPTIONAL REQUIRED\n#include \"csrc/driver/driver.def\"\n");
+                   "#define OPTIONAL REQUIRED\n#include \"csrc/driver/driver.def\"\n"
+                   "#if CUDA_VERSION < 13000\n" /* later headers name later variants */
+                   "#define REQUIRED(name, params) extern CUresult(*check_##name) params;"
+                   " CUresult(*check_##name) params = name;\n"
+                   "#include \"csrc/soft/graphs.def\"\n#endif\n");
     fclose(probe);
 }
 

@@ -143,7 +143,7 @@ static uint64_t held(void)
     struct soft_leaks leaks;
     soft.leaks(&leaks);
     return leaks.handles + leaks.mappings + leaks.ranges + leaks.streams + leaks.events +
-           leaks.modules + leaks.descriptors;
+           leaks.modules + leaks.descriptors + leaks.graphs;
 }
 
 /* A call that had blocked is undone by its own thread, a moment after its release. */
