@@ -213,7 +213,9 @@ static void explain_apart(struct smfar_comm *comm, char *text, size_t size)
     uint64_t last = atomic_load(&comm->page.host->apart[comm->rank]);
     int n = snprintf(text, size,
                      "; if ranks' tensors lie at unequal offsets the kernel takes its peer loop");
-    if (last)
+    if (last == CAPTURE_SEQUENCE)
+        snprintf(text + n, size - (size_t)n, ", as in one of a graph");
+    else if (last)
         snprintf(text + n, size - (size_t)n, ", as in collective number %llu",
                  (unsigned long long)last);
 }

@@ -3,6 +3,7 @@
 #define SMFAR_API_H
 
 #include "collectives/collectives.h"
+#include "comm/capture.h"
 
 /* The communicator's lock and context around one call; api_enter has refused what cannot go on. */
 enum smfar_status api_enter(struct smfar_comm *comm);

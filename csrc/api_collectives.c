@@ -12,7 +12,8 @@ struct call api_call(struct smfar_comm *comm, smfar_stream stream, enum collecti
                          .op = -1,
                          .root = -1,
                          .count = count,
-                         .kernel = KERNELS};
+                         .kernel = KERNELS,
+                         .channel = &comm->window->called};
 }
 
 enum smfar_status api_check_buffers(const char *what, const void *send, const void *recv,
@@ -65,7 +66,9 @@ static enum smfar_status begin(struct smfar_comm *comm, smfar_stream stream,
     if (status != SMFAR_OK) return status;
     *call_out = api_call(comm, stream, collective, count);
     call_out->dtype = dtype;
-    return SMFAR_OK;
+    status = capture_look(call_out);
+    if (status != SMFAR_OK) api_leave(comm);
+    return status;
 }
 
 static enum smfar_status all_reduce(const void *send, void *recv, size_t count,
@@ -138,9 +141,9 @@ enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t c
 
 enum smfar_status smfar_barrier(smfar_comm *comm, smfar_stream stream)
 {
-    enum smfar_status status = api_enter(comm);
+    struct call call;
+    enum smfar_status status = begin(comm, stream, COLLECTIVE_BARRIER, 0, -1, &call);
     if (status != SMFAR_OK) return status;
-    struct call call = api_call(comm, stream, COLLECTIVE_BARRIER, 0);
     status = barrier_enqueue(&call);
     api_leave(comm);
     return status;

@@ -15,7 +15,8 @@ static enum smfar_status post(struct smfar_comm *comm, struct mail_order *order,
     if (ending) order->ending = *ending;
     enum smfar_status status = api_enter(comm);
     if (status != SMFAR_OK) return status;
-    status = mail_post(comm, order, request_out);
+    if (order->after) status = capture_refuse(comm, order->after, what);
+    if (status == SMFAR_OK) status = mail_post(comm, order, request_out);
     api_leave(comm);
     return status;
 }

@@ -59,13 +59,12 @@ static enum smfar_status run_push(struct call *call, const struct planned *plann
 {
     struct kargs args;
     const struct plan *plan = &planned->plan;
-    const struct window *window = call->comm->window;
     size_t bytes = call->count * dtype_bytes(call->dtype);
     memset(&args, 0, sizeof(args));
     args.src = (uint64_t)(uintptr_t)send;
     args.dst = (uint64_t)(uintptr_t)recv;
-    args.offset = window->push;
-    args.stride = (uint32_t)window->push_box;
+    args.offset = call->channel->push;
+    args.stride = (uint32_t)call->channel->push_box;
     args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
     collective_count(planned, bytes, 0);
     return channel_launch(call, plan->kernel, plan->blocks, plan->threads, 1, &args);
@@ -81,8 +80,8 @@ static enum smfar_status run_oneshot(struct call *call, const struct planned *pl
     memset(&args, 0, sizeof(args));
     args.src = (uint64_t)(uintptr_t)send;
     args.dst = (uint64_t)(uintptr_t)recv;
-    args.offset = call->comm->window->oneshot;
-    args.stride = (uint32_t)call->comm->window->oneshot_bytes;
+    args.offset = call->channel->oneshot;
+    args.stride = (uint32_t)call->channel->oneshot_bytes;
     args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
     collective_count(planned, bytes, 0);
     return channel_launch(call, plan->kernel, plan->blocks, plan->threads, 1, &args);
@@ -97,7 +96,7 @@ static enum smfar_status step(struct call *call, const struct plan *plan,
     int copies = tensors->staging == STAGED_BY_COPY;
     memset(&args, 0, sizeof(args));
     args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
-    place_chunk(tensors, call->comm->window->slot, at, &args);
+    place_chunk(tensors, call->channel->slot, at, &args);
     int last = done + count == call->count && !copies;
     if (copies) TRY(copy_to_slot(call, tensors->send + at, 0, bytes));
     TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, last, &args));

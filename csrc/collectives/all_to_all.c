@@ -2,6 +2,7 @@
  * many steps there are; otherwise the pairs exchange messages, and the stream waits for them. */
 #include <stdlib.h>
 
+#include "../comm/capture.h"
 #include "../comm/mail.h"
 #include "move.h"
 
@@ -110,7 +111,9 @@ enum smfar_status all_to_all_v_enqueue(struct call *call, const void *const *sen
 {
     const struct planned *planned;
     uint64_t bytes = 0;
-    enum smfar_status status = collective_begin(call, &planned);
+    enum smfar_status status =
+        capture_refuse(call->comm, call->stream, "all_to_all with a size for each pair of ranks");
+    if (status == SMFAR_OK) status = collective_begin(call, &planned);
     if (status != SMFAR_OK) return status;
     for (int r = 0; r < call->comm->ranks; r++)
         bytes += recv_count[r] * dtype_bytes(call->dtype);

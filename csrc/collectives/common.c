@@ -18,14 +18,27 @@ struct plan_cache {
 struct plan_query collective_query(const struct call *call)
 {
     const struct smfar_comm *comm = call->comm;
-    return (struct plan_query){call->collective, call->dtype,  call->op,  call->count,
-                               comm->ranks,      comm->agreed, plan_hint, comm->multicast_reason};
+    struct plan_query query = {.collective = call->collective,
+                               .dtype = call->dtype,
+                               .op = call->op,
+                               .count = call->count,
+                               .ranks = comm->ranks,
+                               .captured = call->graph != NULL,
+                               .agreed = comm->agreed,
+                               .hint = plan_hint,
+                               .multicast_reason = comm->multicast_reason};
+    if (!query.captured) return query;
+    query.agreed.chunk_bytes = comm->agreed.graph_chunk_bytes;
+    query.agreed.oneshot_bytes = comm->agreed.graph_oneshot_bytes;
+    query.agreed.push_bytes = comm->agreed.graph_push_bytes;
+    return query;
 }
 
 static int same_call(const struct plan_query *query, const struct call *call)
 {
     return query->ranks && query->count == call->count && (int)query->dtype == call->dtype &&
            (int)query->op == call->op && query->collective == call->collective &&
+           query->captured == (call->graph != NULL) &&
            query->hint.algorithm == plan_hint.algorithm &&
            query->hint.sm_budget == plan_hint.sm_budget;
 }
@@ -106,7 +119,8 @@ enum smfar_status copy_to_slot_of(const struct call *call, int rank, const void 
     enum smfar_status status;
     const struct window *window = call->comm->window;
     struct driver *driver = call->comm->driver;
-    CU(cuMemcpyAsync, window->peer[rank] + window->slot + at, address(src), bytes, call->stream);
+    CU(cuMemcpyAsync, window->peer[rank] + call->channel->slot + at, address(src), bytes,
+       call->stream);
     return SMFAR_OK;
 fail:
     return status;
@@ -119,7 +133,7 @@ enum smfar_status copy_to_slots(const struct call *call, const void *src, size_t
     const struct window *window = comm->window;
     struct driver *driver = comm->driver;
     if (comm->agreed.multicast && comm->agreed.multicast_copy) {
-        CU(cuMemcpyAsync, window->multicast.base + window->slot + at, address(src), bytes,
+        CU(cuMemcpyAsync, window->multicast.base + call->channel->slot + at, address(src), bytes,
            call->stream);
         return SMFAR_OK;
     }
@@ -140,8 +154,8 @@ enum smfar_status copy_from_slot(const struct call *call, void *dst, size_t at, 
     enum smfar_status status;
     const struct window *window = call->comm->window;
     struct driver *driver = call->comm->driver;
-    CU(cuMemcpyAsync, address(dst), window->peer[call->comm->rank] + window->slot + at, bytes,
-       call->stream);
+    CU(cuMemcpyAsync, address(dst), window->peer[call->comm->rank] + call->channel->slot + at,
+       bytes, call->stream);
     return SMFAR_OK;
 fail:
     return status;

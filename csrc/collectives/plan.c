@@ -131,7 +131,7 @@ static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm a
     char file[64];
     int whole = query->collective == COLLECTIVE_ALL_REDUCE;
     if (is_mc(algorithm) && !query->agreed.multicast) return KERNELS;
-    if (is_split(algorithm) && !whole) return KERNELS;
+    if (is_split(algorithm) && (!whole || query->captured)) return KERNELS;
     if (algorithm == ALGORITHM_ONESHOT_PEER && !fits_oneshot(query)) return KERNELS;
     if (algorithm == ALGORITHM_PUSH_PEER && !fits_push(query)) return KERNELS;
     snprintf(file, sizeof(file), "all_reduce_%s", algorithm_names[algorithm]);

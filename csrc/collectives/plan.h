@@ -34,6 +34,7 @@ struct plan_query {
     enum smfar_op op;
     uint64_t count;
     int ranks;
+    int captured; /* in a graph: what streams write and wait for would be the same at each replay */
     struct agreed agreed;
     struct hint hint;
     const char *multicast_reason;

@@ -12,7 +12,7 @@ static enum smfar_status step(struct call *call, const struct plan *plan, const 
     struct kargs args;
     int ranks = call->comm->ranks;
     memset(&args, 0, sizeof(args));
-    args.offset = call->comm->window->slot;
+    args.offset = call->channel->slot;
     args.count = bytes * (size_t)ranks / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
     for (int r = 0; r < ranks && bytes; r++)
         TRY(copy_to_slot(call, (const char *)send[r] + at, (size_t)r * bytes, bytes));

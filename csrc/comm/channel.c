@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../base/hash.h"
+#include "capture.h"
 #include "courier.h"
 #include "failure.h"
 #include "meeting.h"
@@ -93,9 +94,9 @@ static enum smfar_status join_others(const struct call *call)
 enum smfar_status channel_begin(struct call *call)
 {
     struct smfar_comm *comm = call->comm;
-    if (!call->stream) call->stream = comm->stream;
-    call->sequence = atomic_load(&comm->sequence) + 1;
     call->hash = hash_call(call);
+    if (call->graph) return capture_begin(call);
+    call->sequence = atomic_load(&comm->sequence) + 1;
     enum smfar_status status = courier_await_collected(comm, call->sequence);
     if (status == SMFAR_OK) status = order_streams(call);
     if (status != SMFAR_OK) return give_up(call, status);
@@ -119,7 +120,7 @@ static void fill_args(const struct call *call, struct kargs *args)
     args->ranks = (uint32_t)comm->ranks;
     args->hash = call->hash;
     args->scale = call->op == SMFAR_PREMUL_SUM ? call->scale : 1.0 / comm->ranks;
-    args->signals = 0;
+    args->signals = (uint32_t)call->channel->signals;
     for (int r = 0; r < comm->ranks; r++)
         args->peer[r] = window->peer[r];
 }
@@ -128,7 +129,9 @@ enum smfar_status channel_launch(struct call *call, enum kernel_id id, int block
                                  int last, struct kargs *args)
 {
     fill_args(call, args);
-    args->done = (uint32_t)last;
+    args->done = !last ? DONE_NOT : call->graph ? DONE_REPLAYED : DONE_CALLED;
+    args->owner = call->owner;
+    args->free = call->launches++ ? call->owner : 0;
     call->finished = last;
     return kernel_launch(call->comm->kernels, id, blocks, threads, args, call->stream);
 }
@@ -154,6 +157,10 @@ static enum smfar_status finish(struct call *call)
 enum smfar_status channel_end(struct call *call, enum smfar_status status)
 {
     struct smfar_comm *comm = call->comm;
+    if (call->graph) {
+        if (status == SMFAR_OK && !call->finished) status = finish(call);
+        return capture_end(call, status);
+    }
     comm->last_stream = call->stream;
     if (call->meetings) atomic_store(&comm->streamed, call->sequence);
     if (status == SMFAR_OK && !call->finished) status = finish(call);

@@ -1,6 +1,6 @@
-/* One collective on its stream: numbered, announced in the ring, ordered behind the one before,
- * launched, and marked done. Every collective is channel_begin, steps, channel_end, under the
- * communicator's lock and context. */
+/* One collective on its stream, or in a graph (capture.h): numbered, announced in the ring, ordered
+ * behind the one before, launched, and marked done. Every collective is channel_begin, steps,
+ * channel_end, under the communicator's lock and context. */
 #ifndef SMFAR_COMM_CHANNEL_H
 #define SMFAR_COMM_CHANNEL_H
 
@@ -21,6 +21,11 @@ struct call {
     uint64_t meetings; /* enqueued so far */
     size_t place;      /* see page_entry; set before channel_begin, and so is the next */
     int streams; /* streams meet, and copies go straight into tensors: for all ranks or none */
+    const struct window_channel *channel;
+    CUgraph graph;    /* that the call becomes part of; NULL: it runs when its stream comes to it */
+    uint64_t capture; /* the driver's number of the capture */
+    uint32_t owner;   /* in a graph: the call's own number, not 0 */
+    int launches;     /* so far */
 };
 
 enum smfar_status channel_begin(struct call *call);

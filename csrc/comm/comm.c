@@ -9,6 +9,7 @@
 #include "../base/log.h"
 #include "../base/thread.h"
 #include "../bootstrap/unique_id.h"
+#include "capture.h"
 #include "courier.h"
 #include "failure.h"
 #include "life.h"
@@ -123,11 +124,17 @@ static int stream_ended(struct smfar_comm *comm)
     return 0;
 }
 
+/* Graphs with collectives of this group that are still there, and may be replayed. */
+static uint32_t graphs_left(const struct smfar_comm *comm)
+{
+    return comm->page.host ? atomic_load(&comm->page.host->words[comm->rank].graphs) : 0;
+}
+
 /* Waits for this rank's own work. Returns 0 when it has not ended: its memory must then stay. */
 static int drain(struct smfar_comm *comm)
 {
     uint64_t sequence = atomic_load(&comm->sequence);
-    if (comm->unsettled) return 0;
+    if (comm->unsettled || graphs_left(comm)) return 0;
     if (!comm->page.host || sequence == 0 || !comm->last_stream) return 1;
     if (failure_check(comm) == SMFAR_OK) work_wait(comm, sequence, atomic_load(&comm->timeout_ms));
     if (failure_check(comm) != SMFAR_OK) return stream_ended(comm);
@@ -160,6 +167,7 @@ static void destroy_gpu_objects(struct smfar_comm *comm)
 {
     struct driver *driver = comm->driver;
     courier_free(comm);
+    capture_free(comm, 1);
     if (comm->stream) CU_WARN(cuStreamDestroy, comm->stream);
     if (comm->order) CU_WARN(cuEventDestroy, comm->order);
     kernels_unload(comm->kernels);
@@ -183,7 +191,12 @@ void smfar_comm_destroy(smfar_comm *comm)
     if (!comm || comm->owner_pid != (int)getpid()) return;
     smfar_comm_finalize(comm);
     int drained = comm->quiet;
-    if (!drained)
+    uint32_t graphs = drained ? 0 : graphs_left(comm);
+    if (graphs)
+        log_info("%u graphs hold collectives of this group; its memory stays until the process "
+                 "ends",
+                 graphs);
+    else if (!drained)
         log_warn("kernels of this group may still run; its memory stays until the process ends");
     if (drained && comm->retained && comm_enter(comm) == SMFAR_OK) {
         destroy_gpu_objects(comm);
@@ -196,6 +209,7 @@ void smfar_comm_destroy(smfar_comm *comm)
     pthread_mutex_destroy(&comm->lock);
     pthread_mutex_destroy(&comm->heap_lock);
     pthread_mutex_destroy(&comm->path_lock);
+    capture_free(comm, 0);
     free(comm->plans);
     free(comm);
 }

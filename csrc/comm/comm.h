@@ -23,6 +23,7 @@ struct agreed {
     size_t chunk_bytes;   /* the most that a step moves: the staging slot's size */
     size_t oneshot_bytes; /* the most that a one-shot takes */
     size_t push_bytes;    /* the most that is pushed in packets */
+    size_t graph_chunk_bytes, graph_oneshot_bytes, graph_push_bytes; /* the same in graphs */
     size_t mailbox_bytes; /* of each pair of ranks, behind the staging slot */
 };
 
@@ -64,9 +65,10 @@ struct smfar_comm {
     pthread_mutex_t path_lock; /* held briefly, by whoever reads or changes the next two */
     struct smfar_path paths[COMM_PATHS];
     int path_count;
-    struct plan_cache *plans; /* of collectives/ */
-    struct mail *mail;        /* NULL before the first message */
-    struct courier *courier;  /* of copies into other ranks' tensors */
+    struct plan_cache *plans;  /* of collectives/ */
+    struct mail *mail;         /* NULL before the first message */
+    struct courier *courier;   /* of copies into other ranks' tensors */
+    struct captures *captures; /* NULL before the first captured collective */
 
     _Atomic uint64_t streamed; /* the last collective whose end its stream alone has told */
     _Atomic uint64_t certain;  /* see work.c */

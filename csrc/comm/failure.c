@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "../base/log.h"
+#include "capture.h"
 #include "meeting.h"
 #include "ring.h"
 
@@ -26,10 +27,41 @@ static void describe_late(struct smfar_comm *comm, int finder, int late, uint64_
              (unsigned long long)sequence, call, finder, (long long)atomic_load(&comm->timeout_ms));
 }
 
+/* What it says of a collective that a graph has replayed. Calls are told by their hashes: ranks
+ * capture alike. */
+static enum smfar_status describe_replay(struct smfar_comm *comm, int rank,
+                                         const struct error_record *record, char *text, size_t size)
+{
+    char mine[160], theirs[160];
+    capture_describe(comm, record->mine, mine, sizeof(mine));
+    capture_describe(comm, record->theirs, theirs, sizeof(theirs));
+    if (record->code == ERROR_MISMATCH) {
+        snprintf(text, size, "graphs replayed different collectives: rank %d %s; rank %d %s", rank,
+                 mine, (int)record->peer, theirs);
+        return SMFAR_ERR_MISMATCH;
+    }
+    if (record->code == ERROR_OVERLAP) {
+        snprintf(
+            text, size,
+            "two graphs with collectives of this group ran at the same time on rank %d, one of "
+            "them with %s: launch them on one stream, order their streams by events, or use "
+            "another group for one of them",
+            rank, mine);
+        return SMFAR_ERR_ARGUMENT;
+    }
+    snprintf(text, size,
+             "rank %d did not come to %s, which a graph replayed on rank %d, within the deadline "
+             "of the capture",
+             (int)record->peer, mine, rank);
+    return SMFAR_ERR_TIMEOUT;
+}
+
 /* What the error record of rank `rank`'s kernel says. */
 static enum smfar_status describe_record(struct smfar_comm *comm, int rank,
                                          const struct error_record *record, char *text, size_t size)
 {
+    if (record->sequence == CAPTURE_SEQUENCE)
+        return describe_replay(comm, rank, record, text, size);
     if (record->code == ERROR_MISMATCH) {
         describe_mismatch(comm, record->sequence, text, size);
         return SMFAR_ERR_MISMATCH;
@@ -96,7 +128,9 @@ static void publish_records(struct smfar_comm *comm)
         struct error_record *record = &comm->page.host->error[r];
         if (__atomic_load_n(&record->code, __ATOMIC_ACQUIRE) == 0) continue;
         enum smfar_status status = describe_record(comm, r, record, text, sizeof(text));
-        publish(comm, r, status, record->sequence, text);
+        /* which of the called ones the replay came before, nobody knows */
+        uint64_t sequence = record->sequence == CAPTURE_SEQUENCE ? 0 : record->sequence;
+        publish(comm, r, status, sequence, text);
         return;
     }
 }
@@ -107,7 +141,7 @@ static int may_end(const struct smfar_comm *comm, uint64_t sequence)
 {
     const struct host_page *page = comm->page.host;
     uint64_t released = atomic_load(&page->words[comm->rank].released);
-    if (released) return sequence < released;
+    if (released) return released != CAPTURE_SEQUENCE && sequence < released;
     return atomic_load(&page->failure.state) == 2 && sequence < page->failure.sequence;
 }
 

@@ -45,6 +45,7 @@ static int is_quiet(const struct smfar_comm *comm, int rank)
     const struct page_words *words = &comm->page.host->words[rank];
     uint32_t left = atomic_load(&words->left);
     if (atomic_load(&life_of(comm, rank)->state) == LIFE_ENDED || left == LEFT_QUIET) return 1;
+    if (atomic_load(&words->graphs)) return 0; /* which may be replayed at any time */
     return left == LEFT_NOT && page_ended(words) >= atomic_load(&words->begun);
 }
 

@@ -10,6 +10,7 @@
 
 #include "../base/thread.h"
 #include "../bootstrap/fdpass.h"
+#include "capture.h"
 #include "failure.h"
 #include "lane.h"
 
@@ -363,6 +364,7 @@ static void *carry(void *argument)
     struct mail *mail = argument;
     struct smfar_comm *comm = mail->comm;
     enum smfar_status status = comm_enter(comm);
+    capture_ignore(comm);
     for (int idle = 0; wait_posted(mail); idle++) {
         enum smfar_status failure = failure_check(comm);
         if (failure == SMFAR_OK && status != SMFAR_OK) { /* a driver call of this thread */

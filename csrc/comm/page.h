@@ -53,10 +53,10 @@ struct page_words {
     _Atomic uint64_t place;   /* where the rank's chunk lies; written by its stream */
     _Atomic uint64_t collected; /* number of the last collective of which the rank's host has read
                                  * where the others' tensors lie */
-    _Atomic uint64_t
-        sent; /* the last leg of inputs that the rank's copies have brought to the
-               * others'      slots; written by a stream, or far ahead after a failure */
-    uint8_t rest[16];
+    _Atomic uint64_t sent;      /* the last leg of inputs that the rank's copies have brought to the
+                                 * others' slots; written by a stream, or far ahead after a failure */
+    _Atomic uint32_t graphs; /* captured graphs with collectives of the rank that are still there */
+    uint8_t rest[12];
 };
 
 /* LEFT_RUNNING: in spite of that something of the rank's own has not ended. */

@@ -74,7 +74,7 @@ uint64_t ring_difference(const struct smfar_comm *comm, uint64_t sequence)
     return 0;
 }
 
-static void describe_entry(const struct page_entry *entry, char *text, size_t size)
+void ring_describe_entry(const struct page_entry *entry, char *text, size_t size)
 {
     int n = snprintf(text, size, "%s(", name_collective(entry->collective));
     if (entry->op >= 0) n += snprintf(text + n, size - (size_t)n, "%s, ", name_op(entry->op));
@@ -104,7 +104,7 @@ static void look_up(const struct smfar_comm *comm, int rank, uint64_t sequence,
 static void describe_called(const struct called *called, char *text, size_t size)
 {
     if (called->there)
-        describe_entry(&called->entry, text, size);
+        ring_describe_entry(&called->entry, text, size);
     else if (called->passed)
         snprintf(text, size, "one that %d or more calls have followed", PAGE_RING);
     else

@@ -17,6 +17,9 @@ uint32_t ring_chain(const struct smfar_comm *comm, uint64_t sequence, uint32_t h
  * collective that differs (`sequence` itself when that one is no longer in the rings). */
 uint64_t ring_difference(const struct smfar_comm *comm, uint64_t sequence);
 
+/* "all_reduce(sum, f32, 1024 elements, …)" */
+void ring_describe_entry(const struct page_entry *entry, char *text, size_t size);
+
 /* 1 when the rank has announced number `sequence`, and all that I have before: where it wants what
  * others copy to it (page_entry.place). */
 int ring_place(const struct smfar_comm *comm, int rank, uint64_t sequence, uint64_t *place_out);
@@ -24,7 +27,7 @@ int ring_place(const struct smfar_comm *comm, int rank, uint64_t sequence, uint6
 /* 1 when the rank has announced number `sequence`. */
 int ring_has_reached(const struct smfar_comm *comm, int rank, uint64_t sequence);
 
-/* "all_reduce(sum, f32, 1024 elements, …)": what a rank has enqueued under this number. */
+/* The same: what a rank has enqueued under this number. */
 void ring_describe(const struct smfar_comm *comm, int rank, uint64_t sequence, char *text,
                    size_t size);
 

@@ -125,6 +125,14 @@ static int most_ranks_per_device(const struct smfar_comm *comm)
     return most;
 }
 
+/* What takes less than a chunk in one piece. */
+static void divide_chunk(size_t chunk, int ranks, size_t *oneshot_out, size_t *push_out)
+{
+    size_t oneshot = chunk / 4 / 128 * 128, push = chunk / 4;
+    *oneshot_out = oneshot < MOST_ONESHOT ? oneshot : MOST_ONESHOT;
+    *push_out = (push < MOST_PUSHED ? push : MOST_PUSHED) / (size_t)ranks / 512 * 512;
+}
+
 static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
 {
     struct agreed *agreed = &comm->agreed;
@@ -142,11 +150,11 @@ static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
     if (chunk > window / 4) chunk = window / 4;
     if (chunk < LEAST_CHUNK / 64) chunk = LEAST_CHUNK / 64;
     agreed->chunk_bytes = chunk / 16384 ? chunk / 16384 * 16384 : chunk / 1024 * 1024;
-    agreed->oneshot_bytes = agreed->chunk_bytes / 4 / 128 * 128;
-    if (agreed->oneshot_bytes > MOST_ONESHOT) agreed->oneshot_bytes = MOST_ONESHOT;
-    agreed->push_bytes =
-        agreed->chunk_bytes / 4 < MOST_PUSHED ? agreed->chunk_bytes / 4 : MOST_PUSHED;
-    agreed->push_bytes = agreed->push_bytes / (size_t)comm->ranks / 512 * 512;
+    divide_chunk(agreed->chunk_bytes, comm->ranks, &agreed->oneshot_bytes, &agreed->push_bytes);
+    size_t quarter = agreed->chunk_bytes / 4 / 1024 * 1024;
+    agreed->graph_chunk_bytes = quarter ? quarter : agreed->chunk_bytes;
+    divide_chunk(agreed->graph_chunk_bytes, comm->ranks, &agreed->graph_oneshot_bytes,
+                 &agreed->graph_push_bytes);
     size_t mailbox = window / 16 / (size_t)comm->ranks / LEAST_MAILBOX * LEAST_MAILBOX;
     agreed->mailbox_bytes = mailbox < LEAST_MAILBOX  ? LEAST_MAILBOX
                             : mailbox > MOST_MAILBOX ? MOST_MAILBOX
@@ -205,6 +213,19 @@ fail:
 
 /* ---- building ---- */
 
+/* A packet is there when its flag is set. */
+static enum smfar_status clear_boxes(const struct smfar_comm *comm,
+                                     const struct window_channel *channel)
+{
+    enum smfar_status status;
+    struct driver *driver = comm->driver;
+    CUdeviceptr boxes = comm->window->peer[comm->rank] + channel->push;
+    CU(cuMemsetD8Async, boxes, 0, 2 * (size_t)comm->ranks * channel->push_box, comm->stream);
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
 static enum smfar_status create_streams(struct smfar_comm *comm)
 {
     enum smfar_status status;
@@ -214,8 +235,8 @@ static enum smfar_status create_streams(struct smfar_comm *comm)
     CU(cuStreamCreateWithPriority, &comm->stream, CU_STREAM_NON_BLOCKING, greatest);
     CU(cuEventCreate, &comm->order, CU_EVENT_DISABLE_TIMING);
     TRY(courier_open(comm));
-    CU(cuMemsetD8Async, comm->window->peer[comm->rank] + comm->window->push, 0,
-       window_push_bytes(comm->window), comm->stream);
+    TRY(clear_boxes(comm, &comm->window->called));
+    TRY(clear_boxes(comm, &comm->window->replayed));
     TRY(trial_reset_signals(comm));
     return SMFAR_OK;
 fail:
@@ -264,9 +285,13 @@ static enum smfar_status build(struct smfar_comm *comm)
     TRY(page_create(comm->driver, comm->exchange, &comm->page));
     /* from here on a kernel or a driver call may wait for a rank that has died */
     TRY(exchange_agree(comm->exchange, watchdog_start(comm), "starting the watchdog"));
-    TRY(window_create(comm->driver, comm->exchange, comm->device, window_bytes,
-                      comm->agreed.chunk_bytes + (size_t)comm->ranks * comm->agreed.mailbox_bytes,
-                      comm->agreed.oneshot_bytes, comm->agreed.push_bytes, &comm->window));
+    const struct agreed *agreed = &comm->agreed;
+    struct window_parts called = {agreed->chunk_bytes + (size_t)comm->ranks * agreed->mailbox_bytes,
+                                  agreed->oneshot_bytes, agreed->push_bytes};
+    struct window_parts replayed = {agreed->graph_chunk_bytes, agreed->graph_oneshot_bytes,
+                                    agreed->graph_push_bytes};
+    TRY(window_create(comm->driver, comm->exchange, comm->device, window_bytes, &called, &replayed,
+                      &comm->window));
     if (multicast) {
         status = window_add_multicast(comm->window, comm->exchange);
         if (exchange_broken(comm->exchange)) goto fail;

@@ -69,6 +69,7 @@ static enum smfar_status run_sum(struct smfar_comm *comm, uint32_t *words)
                         .root = -1,
                         .count = TRIAL_COUNT,
                         .kernel = KERNEL_all_reduce_twoshot_mc_sum_i32,
+                        .channel = &comm->window->called,
                         .sequence = 1,
                         .hash = 1};
     memset(&args, 0, sizeof(args));

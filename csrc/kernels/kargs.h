@@ -23,12 +23,19 @@
 #define KARGS_HASH 80       /* u32: what must be equal on every rank */
 #define KARGS_SIGNALS 84    /* u32: this channel's signals, bytes from the window's base */
 #define KARGS_SCALE 88      /* f64: what avg multiplies sums of floats by */
-#define KARGS_DONE 96 /* u32: not 0: the collective ends here, write its number to PAGE_DONE */
+#define KARGS_DONE 96 /* u32: DONE_*: whether the collective ends here, and how that is told */
 #define KARGS_STRIDE                                                                               \
-    100                /* u32: from one slot to the next, of a one-shot or of split inputs, bytes */
-#define KARGS_AT 104   /* u64: where in the chunk a split launch begins, bytes */
-#define KARGS_PEER 112 /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
-#define KARGS_BYTES 240
+    100              /* u32: from one slot to the next, of a one-shot or of split inputs, bytes */
+#define KARGS_AT 104 /* u64: where in the chunk a split launch begins, bytes */
+#define KARGS_OWNER 112 /* u32: in a graph, the collective's number in SIGNALS_OWNER; else 0 */
+#define KARGS_FREE 116  /* u32: what SIGNALS_OWNER must hold when this launch begins */
+#define KARGS_PEER 120  /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
+#define KARGS_BYTES 248
+
+/* KARGS_DONE */
+#define DONE_NOT 0
+#define DONE_CALLED 1   /* the host is told: its number is written to PAGE_DONE */
+#define DONE_REPLAYED 2 /* the next collective of a graph may have the channel */
 
 /* struct signals: in device memory, one per channel */
 #define SIGNALS_ARRIVE 0      /* u64[2][ranks]: epoch << 32 | hash, written by each rank */
@@ -37,11 +44,13 @@
 #define SIGNALS_COUNT_IN 640  /* u32: my blocks that have copied in; resets itself */
 #define SIGNALS_COUNT_OUT 768 /* u32: my blocks that are done; resets itself */
 #define SIGNALS_FAILED                                                                             \
-    896                        /* u32: not 0 once a kernel of any rank has failed: later ones do   \
-                                * nothing; written by every rank */
+    896                        /* u32, in the first channel's alone: not 0 once a kernel of any    \
+                                * rank has failed: later ones do nothing; written by every rank */
 #define SIGNALS_COUNT_END 1024 /* u32: my blocks that have copied out; resets itself */
 #define SIGNALS_TURN 1152      /* u32: one-shots that have ended; written by my kernels alone */
-#define SIGNALS_BYTES 1280
+#define SIGNALS_OWNER                                                                              \
+    1280 /* u32: the collective of a graph that is running, or 0; written by my kernels alone */
+#define SIGNALS_BYTES 1408
 #define SIGNALS_LINE 128 /* bytes from one parity's line to the other's */
 
 /* struct host_page: host memory shared by every rank of a group */
@@ -70,6 +79,7 @@
 #define ERROR_TIMEOUT 1
 #define ERROR_MISMATCH 2
 #define ERROR_ABORTED 3 /* in no record: whoever set the abort word has said why */
+#define ERROR_OVERLAP 4 /* another collective of a graph is running */
 
 #ifndef __ASSEMBLER__
 #include <assert.h>
@@ -84,6 +94,7 @@ struct kargs {
     double scale;
     uint32_t done, stride;
     uint64_t at;
+    uint32_t owner, free;
     uint64_t peer[KARGS_MAX_RANKS];
 };
 
@@ -91,7 +102,7 @@ struct signals {
     uint64_t arrive[2][KARGS_MAX_RANKS];
     uint64_t offset[2][KARGS_MAX_RANKS];
     uint32_t epoch[32], count_in[32], count_out[32], failed[32]; /* a 128-byte line each */
-    uint32_t count_end[32], turn[32];
+    uint32_t count_end[32], turn[32], owner[32];
 };
 
 struct error_record {
@@ -119,6 +130,8 @@ SAME(kargs, scale, KARGS_SCALE);
 SAME(kargs, done, KARGS_DONE);
 SAME(kargs, stride, KARGS_STRIDE);
 SAME(kargs, at, KARGS_AT);
+SAME(kargs, owner, KARGS_OWNER);
+SAME(kargs, free, KARGS_FREE);
 SAME(kargs, peer, KARGS_PEER);
 static_assert(sizeof(struct kargs) == KARGS_BYTES, "struct kargs");
 SAME(signals, arrive, SIGNALS_ARRIVE);
@@ -129,6 +142,7 @@ SAME(signals, count_out, SIGNALS_COUNT_OUT);
 SAME(signals, failed, SIGNALS_FAILED);
 SAME(signals, count_end, SIGNALS_COUNT_END);
 SAME(signals, turn, SIGNALS_TURN);
+SAME(signals, owner, SIGNALS_OWNER);
 static_assert(sizeof(struct signals) == SIGNALS_BYTES, "struct signals");
 static_assert(sizeof(uint64_t[KARGS_MAX_RANKS]) == SIGNALS_LINE, "one line per parity");
 SAME(error_record, code, ERROR_CODE);

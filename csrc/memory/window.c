@@ -47,9 +47,32 @@ static enum smfar_status map_peers(struct window *window, struct exchange *excha
     return exchange_agree(exchange, status, "mapping the peers' windows");
 }
 
+/* Places the parts of one kind of collective; returns where the next begin. */
+static size_t place(const struct window *window, const struct window_parts *parts, size_t at,
+                    struct window_channel *channel)
+{
+    channel->slot = at;
+    channel->oneshot = channel->slot + parts->slot_bytes;
+    channel->oneshot_bytes = parts->oneshot_bytes;
+    channel->push = channel->oneshot + 2 * parts->oneshot_bytes;
+    channel->push_box = 2 * parts->push_bytes;
+    return channel->push + 2 * (size_t)window->ranks * channel->push_box;
+}
+
+static void divide(struct window *window, const struct window_parts *called,
+                   const struct window_parts *replayed)
+{
+    size_t at = place(window, called, WINDOW_SLOT, &window->called);
+    at = place(window, replayed, at, &window->replayed);
+    window->replayed.signals = WINDOW_REPLAYED_SIGNALS;
+    window->slot = window->called.slot;
+    window->slot_bytes = called->slot_bytes;
+    heap_init(&window->heap, at, window->bytes);
+}
+
 enum smfar_status window_create(struct driver *driver, struct exchange *exchange, CUdevice device,
-                                size_t bytes, size_t slot_bytes, size_t oneshot_bytes,
-                                size_t push_bytes, struct window **window_out)
+                                size_t bytes, const struct window_parts *called,
+                                const struct window_parts *replayed, struct window **window_out)
 {
     size_t granularity = 0;
     int fd = -1;
@@ -65,13 +88,7 @@ enum smfar_status window_create(struct driver *driver, struct exchange *exchange
     }
     if (status == SMFAR_OK) {
         window->bytes = vmm_round_up(bytes, granularity);
-        window->slot = WINDOW_SLOT;
-        window->slot_bytes = slot_bytes;
-        window->oneshot = window->slot + slot_bytes;
-        window->oneshot_bytes = oneshot_bytes;
-        window->push = window->oneshot + 2 * oneshot_bytes;
-        window->push_box = 2 * push_bytes;
-        heap_init(&window->heap, window->push + window_push_bytes(window), window->bytes);
+        divide(window, called, replayed);
         status = create_mine(window, &fd);
     }
     TRY(exchange_agree(exchange, status, "allocating the window"));

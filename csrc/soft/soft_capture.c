@@ -420,6 +420,10 @@ static CUresult get_info(CUstream handle, CUstreamCaptureStatus *status, uint64_
     CUresult result = stream_get(handle, &stream);
     if (result != CUDA_SUCCESS) return result;
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!strand_of(stream)) {
+        object_release((struct object *)stream);
+        return CUDA_SUCCESS;
+    }
     lock();
     const struct strand *strand = strand_of(stream);
     if (strand) {

@@ -136,22 +136,29 @@ static inline enum smfar_status calls_wish(const struct calls_one *one)
     return smfar_hint_set(&hint);
 }
 
-static inline enum smfar_status calls_enqueue(const struct calls_one *one,
-                                              const struct calls_place *place, smfar_comm *comm)
+static inline enum smfar_status calls_enqueue_on(const struct calls_one *one,
+                                                 const struct calls_place *place, smfar_comm *comm,
+                                                 smfar_stream stream)
 {
     void *at = place->recv;
     enum smfar_status status = calls_wish(one);
     if (status != SMFAR_OK) return status;
     switch (one->kind) {
     case CALLS_ALL_REDUCE:
-        return smfar_all_reduce(at, at, one->count, one->dtype, one->op, comm, NULL);
+        return smfar_all_reduce(at, at, one->count, one->dtype, one->op, comm, stream);
     case CALLS_BROADCAST:
-        return smfar_broadcast(at, at, one->count, one->dtype, one->root, comm, NULL);
+        return smfar_broadcast(at, at, one->count, one->dtype, one->root, comm, stream);
     case CALLS_ALL_GATHER:
-        return smfar_all_gather(at, place->parts, one->count, one->dtype, comm, NULL);
+        return smfar_all_gather(at, place->parts, one->count, one->dtype, comm, stream);
     default:
-        return smfar_barrier(comm, NULL);
+        return smfar_barrier(comm, stream);
     }
+}
+
+static inline enum smfar_status calls_enqueue(const struct calls_one *one,
+                                              const struct calls_place *place, smfar_comm *comm)
+{
+    return calls_enqueue_on(one, place, comm, NULL);
 }
 
 /* ---- after ---- */

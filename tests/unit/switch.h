@@ -57,6 +57,7 @@ static inline void switch_expect_no_leaks(void)
     EXPECT_EQ(leaks.events, 0);
     EXPECT_EQ(leaks.modules, 0);
     EXPECT_EQ(leaks.descriptors, 0);
+    EXPECT_EQ(leaks.graphs, 0);
 }
 
 #endif

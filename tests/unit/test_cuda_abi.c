@@ -66,13 +66,16 @@ static void write_probe(void)
     /* each declaration takes the function's address, so its type is compared */
     probe = open_in_folder("functions.c", "w");
     fprintf(probe, "#include <stdint.h>\n#include <cuda.h>\n"
+                   "#if CUDA_VERSION >= 13000\n" /* where the name means a later variant */
+                   "#undef cuStreamGetCaptureInfo\n"
+                   "CUresult cuStreamGetCaptureInfo(CUstream, CUstreamCaptureStatus *, cuuint64_t "
+                   "*, CUgraph *, const CUgraphNode **, size_t *);\n#endif\n"
                    "#define REQUIRED(name, params) extern CUresult(*check_##name) params;"
                    " CUresult(*check_##name) params = name;\n"
                    "#define OPTIONAL REQUIRED\n#include \"csrc/driver/driver.def\"\n"
-                   "#if CUDA_VERSION < 13000\n" /* later headers name later variants */
                    "#define REQUIRED(name, params) extern CUresult(*check_##name) params;"
                    " CUresult(*check_##name) params = name;\n"
-                   "#include \"csrc/soft/graphs.def\"\n#endif\n");
+                   "#include \"csrc/soft/graphs.def\"\n");
     fclose(probe);
 }
 

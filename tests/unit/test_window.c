@@ -27,7 +27,9 @@ static void sit_down(struct ranks_thread *me, struct seat *seat)
     must(exchange_create(me->store, me->rank, me->ranks, 10000, &seat->exchange));
     EXPECT_EQ(seat->driver->cuDevicePrimaryCtxRetain(&context, me->rank), CUDA_SUCCESS);
     EXPECT_EQ(seat->driver->cuCtxPushCurrent(context), CUDA_SUCCESS);
-    must(window_create(seat->driver, seat->exchange, me->rank, BYTES, SLOT, 0, 0, &seat->window));
+    struct window_parts called = {.slot_bytes = SLOT}, replayed = {0};
+    must(window_create(seat->driver, seat->exchange, me->rank, BYTES, &called, &replayed,
+                       &seat->window));
 }
 
 static void stand_up(struct ranks_thread *me, struct seat *seat)

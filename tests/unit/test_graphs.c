@@ -1,0 +1,471 @@
+/* Collectives in graphs, ranks being threads on the software switch: captured once and replayed
+ * many times, at random between called ones and beside them; on branches; in groups that end before
+ * their graphs; and what is refused, or found to be wrong when it is replayed. With
+ * SMFAR_SOFT_CHECKED=1 the same in checked mode.
+ *
+ *   test_graphs [REPLAYS] [SEED] */
+#define _GNU_SOURCE
+#include <time.h>
+#include <unistd.h>
+
+#include "../../csrc/bootstrap/fdpass.h"
+#include "../../csrc/driver/driver.h"
+#include "calls.h"
+#include "ranks.h"
+#include "switch.h"
+
+enum { GRAPHS = 6, MOST_IN_GRAPH = 4, MOST_COUNT = 9000, TIMEOUT_MS = 30000, SHORT_MS = 700 };
+
+/* What programs call and the core does not. */
+static struct {
+#define REQUIRED(name, params) CUresult(*name) params;
+#include "../../csrc/soft/graphs.def"
+} program;
+
+static struct driver *driver;
+static uint64_t seed;
+static int replays = 1000;
+static pthread_barrier_t meeting;
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        CUresult ok_result = (call);                                                               \
+        REQUIRE(ok_result == CUDA_SUCCESS, "it gives %d", (int)ok_result);                         \
+    } while (0)
+
+static void must(enum smfar_status status)
+{
+    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
+}
+
+/* ---- a rank ---- */
+
+struct rank {
+    struct ranks_thread *me;
+    smfar_comm *comm;
+    CUstream stream, second;
+    CUevent event;
+};
+
+static void open_rank(struct ranks_thread *me, int64_t timeout_ms, struct rank *rank_out)
+{
+    struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
+                                  .device = -1,
+                                  .timeout_ms = timeout_ms,
+                                  .window_bytes = 8 << 20,
+                                  .chunk_bytes = 32 << 10,
+                                  .no_multicast = me->extra != NULL};
+    struct rank rank = {.me = me};
+    CUcontext context;
+    must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &rank.comm));
+    OK(driver->cuDevicePrimaryCtxRetain(&context, me->rank));
+    OK(driver->cuCtxPushCurrent(context));
+    OK(driver->cuStreamCreateWithPriority(&rank.stream, CU_STREAM_NON_BLOCKING, 0));
+    OK(driver->cuStreamCreateWithPriority(&rank.second, CU_STREAM_NON_BLOCKING, 0));
+    OK(driver->cuEventCreate(&rank.event, CU_EVENT_DISABLE_TIMING));
+    *rank_out = rank;
+}
+
+/* The context stays: a graph may outlive its group. */
+static void close_rank(struct rank *rank)
+{
+    CUcontext context;
+    OK(driver->cuStreamDestroy(rank->stream));
+    OK(driver->cuStreamDestroy(rank->second));
+    OK(driver->cuEventDestroy(rank->event));
+    OK(driver->cuCtxPopCurrent(&context));
+    OK(driver->cuDevicePrimaryCtxRelease(rank->me->rank));
+}
+
+static void begin(struct rank *rank)
+{
+    OK(program.cuStreamBeginCapture(rank->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+}
+
+static CUgraphExec end(struct rank *rank)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+    OK(program.cuStreamEndCapture(rank->stream, &graph));
+    OK(program.cuGraphInstantiate(&exec, graph, 0));
+    OK(program.cuGraphDestroy(graph));
+    return exec;
+}
+
+/* The later stream goes on behind the earlier one. */
+static void after(struct rank *rank, CUstream later, CUstream earlier)
+{
+    OK(driver->cuEventRecord(rank->event, earlier));
+    OK(driver->cuStreamWaitEvent(later, rank->event, 0));
+}
+
+/* ---- many replays ---- */
+
+struct work {
+    struct calls_one one;
+    struct calls_place place;
+    char *space;
+    uint64_t drawn; /* decides where in the space it lies */
+};
+
+struct replayed {
+    CUgraphExec exec;
+    struct work work[MOST_IN_GRAPH];
+    int count;
+};
+
+static void fill(struct work *work, int rank)
+{
+    uint64_t drawn = work->drawn;
+    calls_fill(&work->one, rank, work->space, &drawn, &work->place);
+}
+
+static void check(const struct work *work, int rank, const char *how)
+{
+    char text[96];
+    long first = 0;
+    EXPECT(calls_right(&work->one, &work->place, rank, &first),
+           "seed %llu, %s %s: rank %d, byte %ld", (unsigned long long)seed, how,
+           calls_text(&work->one, text), rank, first);
+}
+
+/* In the window, or outside it. */
+static char *new_space(struct rank *rank, int inside)
+{
+    void *space = NULL;
+    if (inside)
+        must(smfar_window_alloc(rank->comm, CALLS_SPACE, &space));
+    else
+        space = malloc(CALLS_SPACE);
+    return space;
+}
+
+/* Half of them on a branch. */
+static void capture(struct rank *rank, struct replayed *replayed, uint64_t *ours, uint64_t *mine)
+{
+    int branches = calls_random(ours) % 2;
+    replayed->count = 1 + (int)(calls_random(ours) % MOST_IN_GRAPH);
+    begin(rank);
+    if (branches) after(rank, rank->second, rank->stream);
+    for (int i = 0; i < replayed->count; i++) {
+        struct work *work = &replayed->work[i];
+        CUstream stream = branches && calls_random(ours) % 2 ? rank->second : rank->stream;
+        work->one = calls_draw(ours, i, MOST_COUNT);
+        work->drawn = *mine + (uint64_t)i;
+        fill(work, rank->me->rank);
+        must(calls_enqueue_on(&work->one, &work->place, rank->comm, stream));
+    }
+    if (branches) after(rank, rank->stream, rank->second);
+    replayed->exec = end(rank);
+}
+
+/* Another one in the place of a graph that is no longer wanted. */
+static void capture_again(struct rank *rank, struct replayed *replayed, uint64_t *ours,
+                          uint64_t *mine)
+{
+    OK(program.cuGraphExecDestroy(replayed->exec));
+    capture(rank, replayed, ours, mine);
+}
+
+static void launch(struct rank *rank, struct replayed *replayed)
+{
+    for (int i = 0; i < replayed->count; i++)
+        fill(&replayed->work[i], rank->me->rank);
+    OK(program.cuGraphLaunch(replayed->exec, rank->stream));
+}
+
+static void finish(struct rank *rank, const struct replayed *replayed)
+{
+    OK(driver->cuStreamSynchronize(rank->stream));
+    for (int i = 0; i < replayed->count; i++)
+        check(&replayed->work[i], rank->me->rank, "replayed");
+}
+
+static void called(struct rank *rank, struct work *work, int number, uint64_t *ours, uint64_t *mine)
+{
+    work->one = calls_draw(ours, number, MOST_COUNT);
+    work->drawn = *mine;
+    fill(work, rank->me->rank);
+    must(calls_enqueue(&work->one, &work->place, rank->comm));
+}
+
+static void test_mixed(struct ranks_thread *me)
+{
+    static struct replayed all[CALLS_RANKS][GRAPHS];
+    struct replayed *graphs = all[me->rank];
+    struct rank rank;
+    struct work eager = {0};
+    uint64_t ours = seed, mine = seed * 31 + (uint64_t)me->rank;
+    open_rank(me, TIMEOUT_MS, &rank);
+    eager.space = new_space(&rank, 1);
+    for (int g = 0; g < GRAPHS; g++) {
+        for (int i = 0; i < MOST_IN_GRAPH; i++)
+            graphs[g].work[i].space = new_space(&rank, (g + i) % 2);
+        capture(&rank, &graphs[g], &ours, &mine);
+    }
+    uint64_t before = smfar_comm_sequence(rank.comm);
+    EXPECT_EQ(before, 0); /* capturing calls nothing */
+    for (int done = 0; done < replays; done++) {
+        struct replayed *replayed = &graphs[calls_random(&ours) % GRAPHS];
+        uint32_t what = calls_random(&ours) % 4;
+        calls_random(&mine);
+        if (what < 2) called(&rank, &eager, done, &ours, &mine);
+        if (calls_random(&mine) % 100 == 0) usleep(calls_random(&mine) % 3000);
+        if (what < 3) launch(&rank, replayed); /* beside the called one, if there is one */
+        if (what == 3) capture_again(&rank, replayed, &ours, &mine);
+        if (what < 3) finish(&rank, replayed);
+        if (what > 1) continue;
+        must(smfar_comm_wait(rank.comm, smfar_comm_sequence(rank.comm), TIMEOUT_MS));
+        check(&eager, me->rank, "called");
+    }
+    for (int g = 0; g < GRAPHS; g++)
+        OK(program.cuGraphExecDestroy(graphs[(g * 5 + me->rank) % GRAPHS].exec));
+    pthread_barrier_wait(&meeting); /* nobody leaves while another still captures */
+    smfar_comm_destroy(rank.comm);
+    for (int g = 0; g < GRAPHS; g++)
+        for (int i = 0; i < MOST_IN_GRAPH; i++)
+            if (!((g + i) % 2)) free(graphs[g].work[i].space);
+    close_rank(&rank);
+}
+
+/* ---- the other collectives ---- */
+
+enum { PART = 1000 };
+
+/* Every collective once in one graph; `data` has room for what each of them needs. */
+static void capture_all(struct rank *rank, int32_t (*data)[CALLS_RANKS][PART])
+{
+    smfar_comm *comm = rank->comm;
+    CUstream s = rank->stream;
+    const void *send[CALLS_RANKS];
+    void *recv[CALLS_RANKS];
+    int32_t(*in)[PART] = data[0], (*out)[PART] = data[1];
+    for (int r = 0; r < CALLS_RANKS; r++) {
+        send[r] = in[r];
+        recv[r] = out[r];
+    }
+    begin(rank);
+    must(smfar_reduce_scatter(send, data[2][0], PART, SMFAR_I32, SMFAR_SUM, 0, comm, s));
+    must(smfar_all_to_all(send, recv, PART, SMFAR_I32, comm, s));
+    must(smfar_reduce(in[1], data[2][1], PART, SMFAR_I32, SMFAR_MAX, 0, 1, comm, s));
+    must(smfar_gather(in[0],
+                      (void *const[]){data[3][0], data[3][1], data[3][2], data[3][3], data[3][4]},
+                      PART, SMFAR_I32, 2, comm, s));
+    must(smfar_scatter(send, data[2][2], PART, SMFAR_I32, 3, comm, s));
+    must(smfar_barrier(comm, s));
+}
+
+static int32_t value(int rank, int part, int round, int i)
+{
+    return rank * 1000 + part * 100 + round * 10 + i % 10;
+}
+
+static void check_all(int rank, int round, int32_t (*data)[CALLS_RANKS][PART])
+{
+    int wrong = 0, last = CALLS_RANKS - 1;
+    for (int i = 0; i < PART; i++) {
+        int32_t sum = 0;
+        for (int r = 0; r < CALLS_RANKS; r++) {
+            sum += value(r, rank, round, i);
+            wrong += data[1][r][i] != value(r, rank, round, i);
+            wrong += rank == 2 && data[3][r][i] != value(r, 0, round, i);
+        }
+        wrong += data[2][0][i] != sum;
+        wrong += rank == 1 && data[2][1][i] != value(last, 1, round, i);
+        wrong += data[2][2][i] != value(3, rank, round, i);
+    }
+    EXPECT(wrong == 0, "rank %d, round %d: %d elements are wrong", rank, round, wrong);
+}
+
+static void test_every_collective(struct ranks_thread *me)
+{
+    static int32_t memory[CALLS_RANKS][4][CALLS_RANKS][PART];
+    int32_t(*data)[CALLS_RANKS][PART] = memory[me->rank];
+    struct rank rank;
+    open_rank(me, TIMEOUT_MS, &rank);
+    capture_all(&rank, data);
+    CUgraphExec exec = end(&rank);
+    for (int round = 0; round < 5; round++) {
+        memset(memory[me->rank], 0xa5, sizeof memory[0]);
+        for (int part = 0; part < CALLS_RANKS; part++)
+            for (int i = 0; i < PART; i++)
+                data[0][part][i] = value(me->rank, part, round, i);
+        OK(program.cuGraphLaunch(exec, rank.stream));
+        OK(driver->cuStreamSynchronize(rank.stream));
+        check_all(me->rank, round, data);
+    }
+    OK(program.cuGraphExecDestroy(exec));
+    smfar_comm_destroy(rank.comm);
+    close_rank(&rank);
+}
+
+/* ---- refusals ---- */
+
+static void test_refusals(struct ranks_thread *me)
+{
+    struct rank rank;
+    CUgraph graph;
+    float data[64] = {0};
+    const void *send[CALLS_RANKS];
+    void *recv[CALLS_RANKS];
+    size_t counts[CALLS_RANKS];
+    for (int r = 0; r < CALLS_RANKS; r++) {
+        send[r] = &data[r];
+        recv[r] = &data[32 + r];
+        counts[r] = 1;
+    }
+    open_rank(me, TIMEOUT_MS, &rank);
+    must(smfar_barrier(rank.comm, NULL));
+    begin(&rank);
+    EXPECT_EQ(smfar_all_to_all_v(send, counts, recv, counts, SMFAR_F32, rank.comm, rank.stream),
+              SMFAR_ERR_UNSUPPORTED);
+    EXPECT_HAS(smfar_last_error(), "cannot be captured");
+    int peer = (me->rank + 1) % CALLS_RANKS;
+    EXPECT_EQ(smfar_send(data, 4, peer, 0, rank.comm, rank.stream, NULL, NULL),
+              SMFAR_ERR_UNSUPPORTED);
+    EXPECT_HAS(smfar_last_error(), "send cannot be captured");
+    OK(program.cuGraphExecDestroy(end(&rank))); /* the capture went on */
+    begin(&rank);
+    EXPECT_EQ(driver->cuStreamQuery(rank.stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    EXPECT_EQ(smfar_barrier(rank.comm, rank.stream), SMFAR_ERR_DRIVER);
+    EXPECT_HAS(smfar_last_error(), "broken the capture");
+    EXPECT_EQ(program.cuStreamEndCapture(rank.stream, &graph),
+              CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    must(smfar_barrier(rank.comm, NULL)); /* the group is well */
+    must(smfar_comm_wait(rank.comm, smfar_comm_sequence(rank.comm), TIMEOUT_MS));
+    smfar_comm_destroy(rank.comm);
+    close_rank(&rank);
+}
+
+/* ---- what goes wrong when graphs are replayed ---- */
+
+static CUgraphExec capture_sum(struct rank *rank, float *data, size_t count)
+{
+    begin(rank);
+    must(smfar_all_reduce(data, data, count, SMFAR_F32, SMFAR_SUM, rank->comm, rank->stream));
+    return end(rank);
+}
+
+static enum smfar_status await_failure(struct rank *rank)
+{
+    int64_t deadline = fdpass_now() + TIMEOUT_MS;
+    enum smfar_status status;
+    while ((status = smfar_comm_error(rank->comm)) == SMFAR_OK && fdpass_now() < deadline)
+        usleep(1000);
+    OK(driver->cuStreamSynchronize(rank->stream)); /* kernels have left */
+    OK(driver->cuStreamSynchronize(rank->second));
+    return status;
+}
+
+/* After a failure a replay does nothing, and the group says what has happened. */
+static void end_failed(struct rank *rank, CUgraphExec a, CUgraphExec b)
+{
+    OK(program.cuGraphLaunch(a, rank->stream));
+    OK(driver->cuStreamSynchronize(rank->stream));
+    EXPECT(smfar_barrier(rank->comm, NULL) != SMFAR_OK, "a call after a failure");
+    OK(program.cuGraphExecDestroy(a));
+    OK(program.cuGraphExecDestroy(b));
+    pthread_barrier_wait(&meeting);
+    smfar_comm_destroy(rank->comm);
+    close_rank(rank);
+}
+
+static void test_missing(struct ranks_thread *me)
+{
+    static float memory[CALLS_RANKS][2][8];
+    struct rank rank;
+    open_rank(me, SHORT_MS, &rank);
+    CUgraphExec a = capture_sum(&rank, memory[me->rank][0], 8);
+    CUgraphExec b = capture_sum(&rank, memory[me->rank][1], 7);
+    pthread_barrier_wait(&meeting); /* a failed group captures nothing more */
+    if (me->rank != 1) OK(program.cuGraphLaunch(a, rank.stream));
+    EXPECT_EQ(await_failure(&rank), SMFAR_ERR_TIMEOUT);
+    EXPECT_HAS(smfar_last_error(), "rank 1 did not come to all_reduce(sum, f32, 8 elements");
+    EXPECT_HAS(smfar_last_error(), "a graph replayed");
+    end_failed(&rank, a, b);
+}
+
+static void test_different(struct ranks_thread *me)
+{
+    static float memory[CALLS_RANKS][2][8];
+    struct rank rank;
+    open_rank(me, TIMEOUT_MS, &rank);
+    CUgraphExec a = capture_sum(&rank, memory[me->rank][0], 8);
+    CUgraphExec b = capture_sum(&rank, memory[me->rank][1], 7);
+    pthread_barrier_wait(&meeting); /* a failed group captures nothing more */
+    OK(program.cuGraphLaunch(me->rank == 2 ? b : a, rank.stream));
+    EXPECT_EQ(await_failure(&rank), SMFAR_ERR_MISMATCH);
+    EXPECT_HAS(smfar_last_error(), "graphs replayed different collectives");
+    EXPECT_HAS(smfar_last_error(), "7 elements");
+    EXPECT_HAS(smfar_last_error(), "8 elements");
+    end_failed(&rank, a, b);
+}
+
+/* Two at once on one rank: the second finds it, whatever the others do. */
+static void test_overlap(struct ranks_thread *me)
+{
+    static float memory[CALLS_RANKS][2][8];
+    struct rank rank;
+    open_rank(me, TIMEOUT_MS, &rank);
+    CUgraphExec a = capture_sum(&rank, memory[me->rank][0], 8);
+    CUgraphExec b = capture_sum(&rank, memory[me->rank][1], 8);
+    pthread_barrier_wait(&meeting); /* a failed group captures nothing more */
+    if (me->rank == 0) {
+        OK(program.cuGraphLaunch(a, rank.stream)); /* which waits for the others */
+        OK(program.cuGraphLaunch(b, rank.second));
+    }
+    EXPECT_EQ(await_failure(&rank), SMFAR_ERR_ARGUMENT);
+    EXPECT_HAS(smfar_last_error(), "ran at the same time on rank 0");
+    end_failed(&rank, a, b);
+}
+
+/* ---- a group that ends before its graphs ---- */
+
+static void test_outlived(struct ranks_thread *me)
+{
+    static float memory[CALLS_RANKS][100];
+    float *data = memory[me->rank];
+    struct rank rank;
+    open_rank(me, TIMEOUT_MS, &rank);
+    CUgraphExec exec = capture_sum(&rank, data, 100);
+    pthread_barrier_wait(&meeting);
+    smfar_comm_destroy(rank.comm);
+    pthread_barrier_wait(&meeting);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 100; i++)
+            data[i] = (float)(me->rank + i + round);
+        OK(program.cuGraphLaunch(exec, rank.stream));
+        OK(driver->cuStreamSynchronize(rank.stream));
+        for (int i = 0; i < 100; i++)
+            EXPECT_EQ(data[i], CALLS_RANKS * (i + round) + 10);
+    }
+    OK(program.cuGraphExecDestroy(exec));
+    OK(driver->cuStreamSynchronize(rank.stream));
+}
+
+static void resolve(void)
+{
+    REQUIRE(driver_open(SMFAR_DRIVER_SOFT, &driver) == SMFAR_OK, "%s", smfar_last_error());
+#define REQUIRED(name, params) *(void **)&program.name = switch_symbol(#name);
+#include "../../csrc/soft/graphs.def"
+}
+
+int main(int argc, char **argv)
+{
+    seed = (uint64_t)time(NULL);
+    if (argc > 1) replays = atoi(argv[1]);
+    if (argc > 2) seed = strtoull(argv[2], NULL, 0);
+    printf("seed %llu\n", (unsigned long long)seed);
+    pthread_barrier_init(&meeting, NULL, CALLS_RANKS);
+    resolve();
+    ranks_run(CALLS_RANKS, test_mixed, NULL);
+    ranks_run(CALLS_RANKS, test_mixed, &seed); /* over peers */
+    ranks_run(CALLS_RANKS, test_every_collective, NULL);
+    ranks_run(CALLS_RANKS, test_refusals, NULL);
+    ranks_run(CALLS_RANKS, test_missing, NULL);
+    ranks_run(CALLS_RANKS, test_different, NULL);
+    ranks_run(CALLS_RANKS, test_overlap, NULL);
+    switch_expect_no_leaks();
+    ranks_run(CALLS_RANKS, test_outlived, NULL); /* and keeps its memory */
+    return unit_end();
+}
