@@ -222,7 +222,12 @@ SMFAR_EXPORT void smfar_window_free(smfar_comm *comm, void *ptr);
 /* ---- collectives: enqueued on `stream` (NULL: the communicator's own) ----
  *
  * They run one after another in the order of the calls, whatever their streams: one on another
- * stream waits for what is on the last one's stream then, which must still exist. */
+ * stream waits for what is on the last one's stream then, which must still exist.
+ *
+ * On a stream that is being captured a collective becomes part of the CUDA graph instead: it has no
+ * number, and replays must come in the same order on every rank, one graph after the other. The
+ * memory of a communicator whose graphs are still there stays when it is destroyed. Not for
+ * smfar_all_to_all_v, smfar_send and smfar_recv. docs/graphs.md has the rest. */
 
 /* recv = op over ranks of send; count elements; send may equal recv. docs/types.md has the table of
  * types and ops. Sums and products of f16 and bf16 are made in fp32, those of integers wrap. AVG

@@ -47,7 +47,7 @@ static enum smfar_status describe_replay(struct smfar_comm *comm, int rank,
             "them with %s: launch them on one stream, order their streams by events, or use "
             "another group for one of them",
             rank, mine);
-        return SMFAR_ERR_ARGUMENT;
+        return SMFAR_ERR_UNSUPPORTED;
     }
     snprintf(text, size,
              "rank %d did not come to %s, which a graph replayed on rank %d, within the deadline "

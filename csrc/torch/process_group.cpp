@@ -146,10 +146,11 @@ void ProcessGroupSmfar::start(const c10::intrusive_ptr<WorkSmfar>& work,
       keepTensors(communicator, tensorsOf(plan));
     throw;
   }
-  work->enqueued(sequence, stream);
+  const bool captured = stream && isCapturing(current);
+  work->enqueued(sequence, stream, captured);
   if (plan.async) {
-    // A captured collective ends when its graph runs; the graph's pool keeps its memory.
-    if (!stream || !isCapturing(current)) watch(work);
+    // the graph's pool keeps a captured collective's memory
+    if (!captured) watch(work);
   } else if (!stream) {
     try {
       work->waitOnHost(std::nullopt);

@@ -73,8 +73,9 @@ void WorkSmfar::copyBack() {
   });
 }
 
-void WorkSmfar::enqueued(uint64_t sequence, std::optional<c10::Stream> stream) {
+void WorkSmfar::enqueued(uint64_t sequence, std::optional<c10::Stream> stream, bool captured) {
   sequence_ = sequence;
+  captured_ = captured;
   stream_ = stream;
   if (stream_ && !plan_.copies.empty()) { // in stream order
     const c10::MultiStreamGuard guard(*stream_);
@@ -137,7 +138,7 @@ void WorkSmfar::waitOnHost(std::optional<milliseconds> limit) {
 
 bool WorkSmfar::wait(milliseconds timeout) {
   communicator_->checkProcess();
-  if (!stream_ || plan_.blocks_host || timeout != kNoTimeout) {
+  if (!captured_ && (!stream_ || plan_.blocks_host || timeout != kNoTimeout)) {
     waitOnHost(timeout == kNoTimeout ? std::nullopt : std::make_optional(timeout));
   }
   if (stream_) waitOnStream();

@@ -32,8 +32,9 @@ class WorkSmfar : public c10d::Work {
   // Before the collective is enqueued, so that the profiler's range begins here.
   WorkSmfar(std::shared_ptr<Communicator> communicator, int rank, Plan plan);
 
-  // The collective was enqueued under this number on `stream` (nothing for CPU).
-  void enqueued(uint64_t sequence, std::optional<c10::Stream> stream);
+  // The collective was enqueued under this number on `stream` (nothing for CPU). Part of a graph,
+  // it has no number, and no end that the host could wait for: waits order streams then, no more.
+  void enqueued(uint64_t sequence, std::optional<c10::Stream> stream, bool captured);
 
   // Blocks the host until it has ended and throws when it failed.
   void waitOnHost(std::optional<milliseconds> limit);
@@ -65,6 +66,7 @@ class WorkSmfar : public c10d::Work {
   const Plan plan_;
   std::once_flag copied_;
   uint64_t sequence_ = 0;
+  bool captured_ = false;
   std::optional<c10::Stream> stream_; // CUDA only
   std::optional<c10::Event> done_;    // CUDA and async only
   mutable std::mutex future_mutex_;
