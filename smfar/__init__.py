@@ -18,6 +18,7 @@ import torch as _torch  # noqa: F401
 from smfar import backend as _backend
 from smfar import ops
 from smfar.hints import algorithm, sm_budget
+from smfar.pool import mem_pool
 from smfar.report import Path, SoftKernel, describe, explain, report, soft_call_count, soft_stats
 from smfar.window import empty
 
@@ -29,6 +30,7 @@ __all__ = [
     "describe",
     "empty",
     "explain",
+    "mem_pool",
     "ops",
     "report",
     "sm_budget",

@@ -8,6 +8,7 @@
 #include "exit.h"
 #include "ops.h"
 #include "plain_loop.h"
+#include "pool.h"
 #include "process_group.h"
 
 namespace py = pybind11;
@@ -70,6 +71,20 @@ std::shared_ptr<Communicator> madeFor(Group& group, const at::Device& device) {
 at::Tensor empty(Group& group, const std::vector<int64_t>& sizes, at::ScalarType dtype,
                  const at::Device& device) {
   return windowTensor(group.communicator(device), sizes, at::device(device).dtype(dtype));
+}
+
+int openPoolOf(Group& group, const at::Device& device, size_t bytes) {
+  return openPool(group.communicator(device), bytes);
+}
+
+// Under the names that ProcessGroupNCCL has.
+void registerPool(const py::object& group, const py::object& pool, bool) {
+  py::module::import("smfar.pool").attr("register")(group, pool);
+}
+
+std::tuple<size_t, size_t> poolUse(int number) {
+  const PoolUse use = usePool(number);
+  return {use.capacity, use.taken};
 }
 
 std::string explain(Group& group, const at::Device& device, const std::optional<at::Tensor>& tensor,
@@ -140,6 +155,9 @@ void bindGroup(py::module& module) {
       // what ranks outside a split group call: it needs nothing of them
       .def("perform_nocolor_split", [](Group&, const at::Device&) {})
       .def("_empty", &empty, GilReleased())
+      .def("_open_pool", &openPoolOf, GilReleased())
+      .def("register_mem_pool", &registerPool, py::arg("pool"), py::arg("symm") = false)
+      .def("deregister_mem_pool", &registerPool, py::arg("pool"), py::arg("symm") = false)
       .def("_explain", &explain, GilReleased())
       .def("_describe", &describe, GilReleased())
       .def("_paths", &paths, GilReleased());
@@ -160,5 +178,7 @@ PYBIND11_MODULE(_C, module) {
              py::arg("timeout"), py::arg("options") = py::none());
   module.def("all_reduce_now", &smfar::allReduceNow, smfar::GilReleased());
   module.def("set_hint", &smfar::setHint);
+  module.def("close_pool", &smfar::closePool, smfar::GilReleased());
+  module.def("pool_use", &smfar::poolUse);
   module.def("plain_loop", &smfar::plainLoop, smfar::GilReleased());
 }
