@@ -278,6 +278,12 @@ enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_ou
     struct plan plan;
     enum smfar_status status = SMFAR_OK;
     memset(&plan, 0, sizeof(plan));
+    if (query->captured && query->hint.sm_budget == SMFAR_NO_SMS)
+        return FAIL(
+            SMFAR_ERR_UNSUPPORTED,
+            "%s in a CUDA graph without an SM: what streams write and wait for would be the "
+            "same at every replay; allow one block or more",
+            name_collective(query->collective));
     plan.chunk = chunk_elements(query);
     if (is_reduction(query->collective))
         status = plan_reduction(query, &plan);

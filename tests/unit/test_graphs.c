@@ -151,6 +151,7 @@ static void capture(struct rank *rank, struct replayed *replayed, uint64_t *ours
         struct work *work = &replayed->work[i];
         CUstream stream = branches && calls_random(ours) % 2 ? rank->second : rank->stream;
         work->one = calls_draw(ours, i, MOST_COUNT);
+        if (work->one.kind != CALLS_ALL_REDUCE) work->one.algorithm = NULL; /* not without an SM */
         work->drawn = *mine + (uint64_t)i;
         fill(work, rank->me->rank);
         must(calls_enqueue_on(&work->one, &work->place, rank->comm, stream));
@@ -324,6 +325,10 @@ static void test_refusals(struct ranks_thread *me)
     EXPECT_EQ(smfar_send(data, 4, peer, 0, rank.comm, rank.stream, NULL, NULL),
               SMFAR_ERR_UNSUPPORTED);
     EXPECT_HAS(smfar_last_error(), "send cannot be captured");
+    must(smfar_hint_set(&(struct smfar_hint){.sm_budget = SMFAR_NO_SMS}));
+    EXPECT_EQ(smfar_barrier(rank.comm, rank.stream), SMFAR_ERR_UNSUPPORTED);
+    EXPECT_HAS(smfar_last_error(), "barrier in a CUDA graph without an SM");
+    must(smfar_hint_set(NULL));
     OK(program.cuGraphExecDestroy(end(&rank))); /* the capture went on */
     begin(&rank);
     EXPECT_EQ(driver->cuStreamQuery(rank.stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
