@@ -1,6 +1,7 @@
 /* All-to-all: a part of every rank's data to every rank. With parts of one size all ranks know how
  * many steps there are; otherwise the pairs exchange messages, and the stream waits for them. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "../comm/capture.h"
 #include "../comm/mail.h"
@@ -29,7 +30,7 @@ static void end_one(void *context)
     struct messages *messages = context;
     struct smfar_comm *comm = messages->comm;
     if (atomic_fetch_sub(&messages->left, 1) != 1) return;
-    /* partner: the stream's wait for this word */
+    /* partner: await_peer.ptx */
     atomic_store(&comm->page.host->words[comm->rank].served, messages->sequence);
     free(messages);
 }
@@ -69,18 +70,18 @@ fail:
 }
 
 /* The stream lets the messages begin, and waits for them. */
-static enum smfar_status await_messages(const struct call *call)
+static enum smfar_status await_messages(struct call *call)
 {
     enum smfar_status status;
+    struct kargs args;
     struct smfar_comm *comm = call->comm;
     struct driver *driver = comm->driver;
     const struct page_words *words = &comm->page.host->words[comm->rank];
     CUdeviceptr at = comm->page.device + (size_t)((const char *)words - (char *)comm->page.host);
     CU(cuStreamWriteValue64, call->stream, at + offsetof(struct page_words, gate), call->sequence,
        CU_STREAM_WRITE_VALUE_DEFAULT);
-    CU(cuStreamWaitValue64, call->stream, at + offsetof(struct page_words, served), call->sequence,
-       CU_STREAM_WAIT_VALUE_GEQ);
-    return SMFAR_OK;
+    memset(&args, 0, sizeof(args));
+    return channel_launch(call, KERNEL_await_peer, 1, 32, 1, &args);
 fail:
     return status;
 }

@@ -42,7 +42,8 @@ struct page_words {
     _Atomic uint64_t released; /* number of the first collective that the rank's kernels have left
                                 * undone, after a failure of whatever rank; 0: none */
     _Atomic uint64_t gate;     /* written by the stream: messages of this collective may begin */
-    _Atomic uint64_t served; /* the stream goes on once the messages of this collective have come */
+    _Atomic uint64_t
+        served; /* number of the last collective whose messages have come; the host's */
     uint8_t pad[16];
     /* a line of their own, since streams of other ranks look at it: see meeting.h and courier.h */
     _Atomic uint64_t arrived; /* the last meeting that the rank's stream has come to; written by it,
@@ -100,6 +101,9 @@ static_assert(offsetof(struct host_page, words) == PAGE_DONE, "done");
 static_assert(offsetof(struct host_page, words) + offsetof(struct page_words, released) ==
                   PAGE_RELEASED,
               "released");
+static_assert(offsetof(struct host_page, words) + offsetof(struct page_words, served) ==
+                  PAGE_SERVED,
+              "served");
 static_assert(offsetof(struct host_page, words) + offsetof(struct page_words, place) == PAGE_PLACE,
               "place");
 static_assert(sizeof(struct page_words) == PAGE_WORDS, "words");

@@ -31,8 +31,8 @@ int case_is_split_mc(enum kernel_id id)
 
 int case_meets_nobody(enum kernel_id id)
 {
-    return id == KERNEL_finish_peer || id == KERNEL_stage_peer || case_is_split_peer(id) ||
-           case_is_split_mc(id);
+    return id == KERNEL_finish_peer || id == KERNEL_stage_peer || id == KERNEL_await_peer ||
+           case_is_split_peer(id) || case_is_split_mc(id);
 }
 
 static enum place place_of(enum kernel_id id, int level)
