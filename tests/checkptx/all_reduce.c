@@ -71,6 +71,14 @@ static void region_begin(struct region *region, struct scene *s, CUdeviceptr at,
         memset(region->wrote + GUARD, POISON, s->bytes);
 }
 
+/* Vectors need both buffers aligned, or each of the two. */
+static unsigned draw_shift(const struct check_case *c, uint64_t *state)
+{
+    int aligned = case_is_split_peer(c->id) && c->offset < ALIGNED_LEVELS;
+    if (case_is_push(c->id)) aligned = (int)random_below(state, 2);
+    return random_below(state, aligned ? 1 : 8);
+}
+
 /* Offsets in elements past a boundary: the buffers' differ from the window's and among ranks. */
 static void place_rank(struct scene *s, struct rig *rig, int r, uint64_t *state)
 {
@@ -79,11 +87,10 @@ static void place_rank(struct scene *s, struct rig *rig, int r, uint64_t *state)
     size_t element = s->element;
     CUdeviceptr heap = me->window + RIG_HEAP + GUARD + (size_t)c->offset * element;
     if (c->place == UNEQUAL) heap += 256u * (unsigned)r + element * random_below(state, 8);
-    int aligned = case_is_split_peer(c->id) && c->offset < ALIGNED_LEVELS;
-    CUdeviceptr src = me->src + GUARD + element * random_below(state, aligned ? 1 : 8);
-    CUdeviceptr dst = me->dst + GUARD + element * random_below(state, aligned ? 1 : 8);
+    CUdeviceptr src = me->src + GUARD + element * draw_shift(c, state);
+    CUdeviceptr dst = me->dst + GUARD + element * draw_shift(c, state);
     if (case_is_split_mc(c->id)) dst = me->dst + GUARD + (heap & 15); /* its callers see to that */
-    if (!case_is_split_peer(c->id))
+    if (!case_is_split_peer(c->id) && !case_is_push(c->id))
         region_begin(&s->window[r], s, heap, has_input_buffer(c) ? NULL : s->input[r], state);
     if (has_input_buffer(c)) region_begin(&s->src[r], s, src, s->input[r], state);
     if (has_output_buffer(c) && c->place != STAGED_IN_PLACE)
@@ -153,12 +160,14 @@ static void launch(const struct scene *s, struct rig *rig)
         args.dst = c->place == STAGED_IN_PLACE ? s->src[r].at : s->dst[r].at;
         args.offset = s->window[r].at ? s->window[r].at - args.window : RIG_HEAP;
         args.stride = case_is_split_peer(c->id) ? (uint32_t)slot_bytes(s) : 0;
+        if (case_is_push(c->id)) args.offset = RIG_BOXES;
+        if (case_is_push(c->id)) args.stride = (uint32_t)case_box_bytes(s->bytes);
         args.count = c->count;
         args.timeout_ns = TIMEOUT_NS;
         args.sequence = c->seed;
         args.hash = (uint32_t)c->seed;
         args.scale = c->scale;
-        must(rig_launch(rig, r, c->id, c->blocks, c->threads, &args), "launch");
+        must(rig_launch(rig, r, c->id, case_blocks(c, r), c->threads, &args), "launch");
     }
     for (int r = 0; r < rig->ranks; r++)
         must(rig_synchronize(rig, r), "synchronize");
@@ -223,6 +232,15 @@ static const struct region *result_of(const struct scene *s, int r)
     return has_output_buffer(s->c) ? &s->dst[r] : &s->window[r];
 }
 
+/* Whoever takes a packet clears it. */
+static int check_boxes(const struct scene *s, const struct rig *rig, int r)
+{
+    size_t at, bytes = 2 * (size_t)rig->ranks * case_box_bytes(s->bytes);
+    if (!case_is_push(s->c->id)) return 0;
+    must(rig_find_packet(rig, r, bytes, &at), "boxes");
+    return at < bytes ? complain(s->c, "byte %zu of the boxes is left", r, at) : 0;
+}
+
 static int check_rank(struct scene *s, struct rig *rig, int r)
 {
     const volatile struct error_record *error = rig_error(rig, r);
@@ -231,7 +249,7 @@ static int check_rank(struct scene *s, struct rig *rig, int r)
     read_region(s, rig, r, &s->dst[r]);
     if (error->code != 0) return complain(s->c, "error record, code %zu", r, error->code);
     const unsigned char *got = result_of(s, r)->read + GUARD;
-    int faults = check_values(s, r, got);
+    int faults = check_values(s, r, got) + check_boxes(s, rig, r);
     int alike =
         !s->exact || !case_is_split_mc(s->c->id); /* each rank's sums have their own order */
     if (s->window[r].at) faults += check_untouched(s, r, &s->window[r], case_is_split_mc(s->c->id));

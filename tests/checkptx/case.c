@@ -10,13 +10,30 @@ static const size_t counts[] = {0, 1, 2, 3, 7, 15, 16, 17, 255, 256, 257, 4095, 
 static const int blocks[] = {1, 2, 4};
 static const int threads[] = {32, 256, 512};
 
-enum { MOST_CROWDED = 33001 };
+enum {
+    MOST_CROWDED = 33001,
+    MOST_PUSHED = 8191, /* longs, whose packets fill RIG_BOXES_BYTES with 8 ranks */
+    MOST_BLOCKS = 4
+};
 
 const int axis_levels[AXES] = {8, sizeof counts / sizeof *counts, 8, PLACES, 3, 3, 2};
 
-int case_is_oneshot(enum kernel_id id)
+int case_is_push(enum kernel_id id)
 {
-    return strcmp(kernel_rows[id].file, "all_reduce_oneshot_peer") == 0;
+    return strcmp(kernel_rows[id].file, "all_reduce_push_peer") == 0;
+}
+
+int case_has_own_slots(enum kernel_id id)
+{
+    return case_is_push(id) || strcmp(kernel_rows[id].file, "all_reduce_oneshot_peer") == 0;
+}
+
+/* As many bytes of flags, and 32 vectors of 16 bytes side by side. */
+size_t case_box_bytes(size_t bytes) { return (bytes + 511) / 512 * 1024; }
+
+int case_blocks(const struct check_case *c, int rank)
+{
+    return c->uneven ? 1 + (c->blocks + rank) % MOST_BLOCKS : c->blocks;
 }
 
 int case_is_split_peer(enum kernel_id id)
@@ -38,16 +55,23 @@ int case_meets_nobody(enum kernel_id id)
 static enum place place_of(enum kernel_id id, int level)
 {
     if (case_is_split_mc(id)) return level % 2 ? UNEQUAL : COPY_OUT;
-    if (!case_is_oneshot(id) && !case_is_split_peer(id)) return (enum place)level;
+    if (!case_has_own_slots(id) && !case_is_split_peer(id)) return (enum place)level;
     return level % 2 ? STAGED_IN_PLACE : STAGED;
 }
 
-/* The slots of all other ranks' inputs must fit. */
+/* The slots of all other ranks' inputs must fit, and so must all boxes. */
 static size_t count_of(enum kernel_id id, const unsigned char level[AXES])
 {
     size_t count = counts[level[COUNT]];
     int crowded = case_is_split_peer(id) && level[RANKS] + 1 > 3;
+    if (case_is_push(id) && count > MOST_PUSHED) return MOST_PUSHED;
     return crowded && count > MOST_CROWDED ? MOST_CROWDED : count;
+}
+
+/* A push has one warp beside those that move data. */
+static int threads_of(enum kernel_id id, int level)
+{
+    return case_is_push(id) && threads[level] == 32 ? 64 : threads[level];
 }
 
 void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed,
@@ -58,11 +82,13 @@ void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed
         .seed = seed,
         .ranks = level[RANKS] + 1,
         .count = count_of(id, level),
-        .offset = case_is_oneshot(id) ? 0 : level[OFFSET], /* its slots are aligned */
+        .offset = case_has_own_slots(id) ? 0 : level[OFFSET], /* which are aligned */
         .place = place_of(id, level[PLACE]),
         .blocks = blocks[level[BLOCKS]],
-        .threads = threads[level[THREADS]],
+        .threads = threads_of(id, level[THREADS]),
         .real = level[REAL],
+        .flags = case_is_push(id) && seed % 4 == 0,
+        .uneven = case_is_push(id) && seed % 3 == 0,
         .scale = seed & 1 ? 0.3 : 1.0 / (level[RANKS] + 1),
     };
 }
@@ -71,9 +97,12 @@ void case_print(const struct check_case *c, FILE *to)
 {
     static const char *const place[PLACES] = {"in window",       "unequal offsets", "staged",
                                               "staged in place", "copy in",         "copy out"};
-    fprintf(to, "%s ranks=%d count=%zu offset=%d %s blocks=%d threads=%d %s",
+    fprintf(to, "%s ranks=%d count=%zu offset=%d %s blocks=%d%s threads=%d %s",
             kernel_rows[c->id].entry, c->ranks, c->count, c->offset, place[c->place], c->blocks,
-            c->threads, c->real ? "reals" : "integers");
+            c->uneven ? " and others" : "", c->threads,
+            c->flags  ? "flags"
+            : c->real ? "reals"
+                      : "integers");
 }
 
 /* As wide as 8 of them can be summed in without rounding. */
@@ -110,10 +139,21 @@ static double float_input(const struct check_case *c, uint64_t *state)
     return (double)random_below(state, 2 * (unsigned)limit) - limit;
 }
 
+/* Words of 32 bits, of whatever type. */
+static void flag_input(size_t bytes, uint64_t *state, unsigned char *data_out)
+{
+    for (size_t i = 0; i < bytes; i++)
+        data_out[i] = i % 4 == 0 && random_below(state, 2);
+}
+
 void case_input(const struct check_case *c, int rank, void *data_out)
 {
     enum smfar_dtype dtype = kernel_rows[c->id].dtype;
     uint64_t state = c->seed + (uint64_t)rank * 0xd1b54a32d192ed03u;
+    if (c->flags) {
+        flag_input(c->count * ref_bytes(dtype), &state, data_out);
+        return;
+    }
     for (size_t i = 0; i < c->count; i++) {
         if (ref_is_float(dtype))
             ref_store(dtype, data_out, i, float_input(c, &state));

@@ -30,13 +30,24 @@ struct check_case {
     enum place place;
     int blocks, threads;
     int real;     /* random reals, whose sums round; else integers, whose sums do not */
+    int flags;    /* words 0 and 1 instead, which look like the flags of packets */
+    int uneven;   /* grids differ from rank to rank */
     double scale; /* of averages of floats */
 };
 
 void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed,
                struct check_case *case_out);
-/* 1 for kernels that read and write tensors where they lie, and use slots of their own. */
-int case_is_oneshot(enum kernel_id id);
+/* 1 for kernels that read and write tensors where they lie, and use slots or boxes of their own. */
+int case_has_own_slots(enum kernel_id id);
+
+/* 1 for those whose slots are boxes for packets: RIG_BOXES. */
+int case_is_push(enum kernel_id id);
+
+/* Of a box for the packets of so many bytes of data. */
+size_t case_box_bytes(size_t bytes);
+
+/* Blocks on this rank. */
+int case_blocks(const struct check_case *c, int rank);
 
 /* 1 for kernels that copy engines bring the others' inputs to, and for those that leave their
  * result for copy engines to carry. */

@@ -55,9 +55,10 @@ static void launch(const struct trial *t, int rank, uint32_t hash, uint64_t time
     args.offset = RIG_HEAP;
     int plain = kernel_rows[t->id].dtype == SMFAR_DTYPES; /* one warp, no data */
     args.count = plain ? 0 : COUNT_HERE;
-    if (case_is_oneshot(t->id)) { /* what it fills are slots of its own */
+    if (case_has_own_slots(t->id)) { /* which it fills instead */
         args.src = args.window + RIG_HEAP;
-        args.offset = RIG_HEAP + RIG_AREA / 2;
+        args.offset = case_is_push(t->id) ? RIG_BOXES : RIG_HEAP + RIG_AREA / 2;
+        args.stride = (uint32_t)case_box_bytes(BYTES_HERE);
         args.dst = t->rig->rank[rank].dst;
     }
     args.timeout_ns = timeout_ns;
@@ -230,11 +231,88 @@ static int try_finish(struct trial *t)
     return wrong(t, t->chosen, "marked done", rig_done(t->rig, t->chosen));
 }
 
+/* ---- packets: the chosen rank has arrived at phase `phase`, and pushes later or never ---- */
+
+static void begin_packets(struct trial *t, const char *what, uint32_t phase)
+{
+    uint64_t word = (uint64_t)phase << 32 | t->hash;
+    begin(t, what, phase - 1);
+    size_t at = SIGNALS_ARRIVE + (phase & 1) * SIGNALS_LINE + (size_t)t->chosen * sizeof word;
+    for (int r = 0; r < t->rig->ranks; r++)
+        must(rig_write(t->rig, r, t->rig->rank[r].window + at, &word, sizeof word), "write");
+}
+
+static int try_late_packets(struct trial *t)
+{
+    static unsigned char right[BYTES_HERE], got[BYTES_HERE];
+    size_t bytes = COUNT_HERE * ref_bytes(kernel_rows[t->id].dtype);
+    int faults = 0;
+    begin(t, "late packets", 0);
+    for (int r = 0; r < t->rig->ranks; r++)
+        launch(t, r, t->hash, 20000 * MS);
+    synchronize(t);
+    must(rig_read(t->rig, 0, right, t->rig->rank[0].dst, bytes), "read");
+    begin_packets(t, "late packets", 0);
+    for (int r = 0; r < t->rig->ranks; r++)
+        must(rig_write(t->rig, r, t->rig->rank[r].dst, got, bytes), "write");
+    launch_others(t, 20000 * MS);
+    sleep_ms(3);
+    for (int r = 0; r < t->rig->ranks; r++)
+        if (r != t->chosen && rig_query(t->rig, r) != CUDA_ERROR_NOT_READY)
+            faults += wrong(t, r, "did not wait for packets", 0);
+    launch(t, t->chosen, t->hash, 20000 * MS);
+    synchronize(t);
+    for (int r = 0; r < t->rig->ranks; r++) {
+        must(rig_read(t->rig, r, got, t->rig->rank[r].dst, bytes), "read");
+        if (memcmp(got, right, bytes) != 0) faults += wrong(t, r, "the result", 0);
+    }
+    return faults + expect_no_errors(t);
+}
+
+static int try_lost_packets(struct trial *t)
+{
+    int faults = 0, found = 0;
+    begin_packets(t, "lost packets", 8);
+    launch_others(t, 30 * MS);
+    synchronize(t);
+    for (int r = 0; r < t->rig->ranks; r++) {
+        if (r == t->chosen) continue;
+        faults += expect_error(t, r, ERROR_TIMEOUT, t->hash, &found);
+        if (rig_error(t->rig, r)->code && rig_error(t->rig, r)->peer != (uint32_t)t->chosen)
+            faults += wrong(t, r, "names rank", rig_error(t->rig, r)->peer);
+        if (rig_error(t->rig, r)->code && rig_error(t->rig, r)->epoch != 8)
+            faults += wrong(t, r, "names phase", rig_error(t->rig, r)->epoch);
+    }
+    if (!found) faults += wrong(t, t->chosen, "nobody has missed its packets", 0);
+    for (int r = 0; r < t->rig->ranks; r++)
+        faults += try_after(t, r);
+    return faults;
+}
+
+static int try_abort_packets(struct trial *t)
+{
+    int faults = 0;
+    begin_packets(t, "abort while packets are awaited", 1);
+    launch_others(t, 20000 * MS);
+    sleep_ms(1);
+    *(volatile uint32_t *)(t->rig->page + PAGE_ABORT) = 1;
+    synchronize(t);
+    for (int r = 0; r < t->rig->ranks; r++)
+        if (r != t->chosen) faults += expect_released(t, r);
+    return faults + expect_no_errors(t) + expect_untouched(t);
+}
+
+static int try_packets(struct trial *t)
+{
+    return try_late_packets(t) + try_lost_packets(t) + try_abort_packets(t);
+}
+
 static int try_all(struct trial *t)
 {
     if (t->id == KERNEL_finish_peer) return try_finish(t) + try_failed(t);
     if (case_meets_nobody(t->id)) return try_failed(t);
-    return try_late(t) + try_missing(t) + try_different(t) + try_abort(t);
+    int faults = try_late(t) + try_missing(t) + try_different(t) + try_abort(t);
+    return faults + (case_is_push(t->id) ? try_packets(t) : 0);
 }
 
 int check_failures(struct rig *rig, enum kernel_id id, uint64_t seed)

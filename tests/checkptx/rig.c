@@ -83,13 +83,13 @@ static enum smfar_status choose_size(struct rig *rig)
     size_t step = 0, multicast_step = 0;
     CUmemAllocationProp prop = memory_of(rig->rank[0].device);
     CUmulticastObjectProp object = {.numDevices = (unsigned)rig->ranks,
-                                    .size = RIG_HEAP + RIG_AREA};
+                                    .size = RIG_BOXES + RIG_BOXES_BYTES};
     CU(cuMemGetAllocationGranularity, &step, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     if (rig->multicast)
         CU(cuMulticastGetGranularity, &multicast_step, &object,
            CU_MULTICAST_GRANULARITY_RECOMMENDED);
     if (multicast_step > step) step = multicast_step;
-    rig->window_bytes = (RIG_HEAP + RIG_AREA + step - 1) / step * step;
+    rig->window_bytes = (RIG_BOXES + RIG_BOXES_BYTES + step - 1) / step * step;
 fail:
     return status;
 }
@@ -217,6 +217,34 @@ void rig_destroy(struct rig *rig)
     free(rig);
 }
 
+static enum smfar_status clear_boxes(const struct rig *rig, int rank)
+{
+    enum smfar_status status = SMFAR_OK;
+    struct driver *driver = rig->driver;
+    const struct rig_rank *me = &rig->rank[rank];
+    if (enter(rig, rank) != SMFAR_OK) return SMFAR_ERR_DRIVER;
+    CU(cuMemsetD8Async, me->window + RIG_BOXES, 0, RIG_BOXES_BYTES, me->stream);
+    CU(cuStreamSynchronize, me->stream);
+fail:
+    leave(rig);
+    return status;
+}
+
+enum smfar_status rig_find_packet(const struct rig *rig, int rank, size_t bytes, size_t *at_out)
+{
+    enum smfar_status status = SMFAR_OK;
+    unsigned char *boxes = malloc(bytes + 1);
+    size_t at = 0;
+    if (!boxes) return FAIL(SMFAR_ERR_MEMORY, "no memory for the boxes");
+    TRY(rig_read(rig, rank, boxes, rig->rank[rank].window + RIG_BOXES, bytes));
+    while (at < bytes && boxes[at] == 0)
+        at++;
+    *at_out = at;
+fail:
+    free(boxes);
+    return status;
+}
+
 enum smfar_status rig_reset(struct rig *rig, uint32_t epoch)
 {
     enum smfar_status status = SMFAR_OK;
@@ -232,6 +260,8 @@ enum smfar_status rig_reset(struct rig *rig, uint32_t epoch)
     memset(rig->page, 0, PAGE_BYTES);
     for (int r = 0; r < rig->ranks; r++)
         TRY(rig_write(rig, r, rig->rank[r].window, fresh, sizeof fresh));
+    for (int r = 0; r < rig->ranks; r++)
+        TRY(clear_boxes(rig, r));
 fail:
     return status;
 }

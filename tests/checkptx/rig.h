@@ -8,7 +8,14 @@
 #include "../../csrc/driver/driver.h"
 #include "../../csrc/kernels/kernel.h"
 
-enum { RIG_MAX_RANKS = 8, RIG_AREA = 1 << 20, RIG_HEAP = 64 << 10, RIG_CHANNELS = 2 };
+enum {
+    RIG_MAX_RANKS = 8,
+    RIG_CHANNELS = 2,
+    RIG_AREA = 1 << 20,
+    RIG_HEAP = 64 << 10,
+    RIG_BOXES = RIG_HEAP + RIG_AREA,
+    RIG_BOXES_BYTES = 2 << 20
+};
 
 struct rig_rank {
     CUdevice device;
@@ -16,7 +23,7 @@ struct rig_rank {
     CUstream stream;
     struct kernels *kernels;
     CUmemGenericAllocationHandle memory;
-    CUdeviceptr window;   /* signals of every channel, and from RIG_HEAP on RIG_AREA bytes */
+    CUdeviceptr window;   /* signals of every channel, from RIG_HEAP on RIG_AREA bytes, and boxes */
     CUdeviceptr src, dst; /* RIG_AREA bytes each */
 };
 
@@ -36,8 +43,12 @@ struct rig {
 enum smfar_status rig_create(struct driver *driver, int ranks, struct rig **rig_out);
 void rig_destroy(struct rig *rig);
 
-/* As after creation: signals and page zero, every channel's epoch `epoch`. */
+/* As after creation: signals, boxes and page zero, every channel's epoch `epoch`. */
 enum smfar_status rig_reset(struct rig *rig, uint32_t epoch);
+
+/* The first of the `bytes` from RIG_BOXES on that is not zero on this rank, counted from there, or
+ * `bytes`. */
+enum smfar_status rig_find_packet(const struct rig *rig, int rank, size_t bytes, size_t *at_out);
 
 /* The arguments that do not depend on the case. */
 void rig_arguments(const struct rig *rig, int rank, int channel, struct kargs *args_out);

@@ -13,48 +13,8 @@
 #include "../ref/ref.h"
 #include "../soft/steps.h"
 #include "check.h"
+#include "schedule.h"
 #include "text.h"
-
-enum {
-    MOST_LAUNCHES = 3,
-    GUARD = 64,
-    SLOT = RIG_AREA / (MOST_LAUNCHES + 1), /* slot 0 for all that is staged, then one a launch */
-    FEW_RANKS = 4,                         /* with more, grids are small */
-    MOST_COUNT = 3000,
-    MOST_TURNS = 400000 /* several timeouts */
-};
-#define TIMEOUT_NS (50ull * 1000 * 1000)
-#define SHORT_TIMEOUT_NS (4ull * 1000 * 1000)
-
-/* TOO_LATE: any wait may miss its deadline, and what the streams do next spoils the chunk. */
-enum kind { ALL_WELL, MISSING, DIFFERENT, ABORTED, TOO_LATE };
-
-/* One launch of all ranks, and a rank's part in it. */
-struct part {
-    CUdeviceptr at;                        /* of the result's first byte */
-    unsigned char *input, *before, *after; /* before and after with guards */
-};
-struct step {
-    struct check_case c;
-    size_t bytes;
-    unsigned char *expected, *junk;
-    struct part part[RIG_MAX_RANKS];
-};
-
-struct schedule {
-    struct rig *rig;
-    enum kernel_id id;
-    uint64_t seed, random;
-    enum kind kind;
-    int chosen, launches, late_record, early_done;
-    long turns_left;
-    uint32_t hash;
-    uint64_t timeout_ns;
-    struct step step[MOST_LAUNCHES];
-    uint64_t done[RIG_MAX_RANKS]; /* what the host has been told */
-    /* barriers: what each rank writes before launch i, and sees of the others behind it */
-    uint32_t mark[MOST_LAUNCHES], seen[MOST_LAUNCHES][RIG_MAX_RANKS][RIG_MAX_RANKS];
-};
 
 /* ---- the software switch's own functions ---- */
 
@@ -75,100 +35,6 @@ static void find_functions(const struct driver *driver)
     memcpy(&take_turns, &symbols[1], sizeof take_turns);
     memcpy(&last_steps, &symbols[2], sizeof last_steps);
     if (!hold || !take_turns || !last_steps) abort();
-}
-
-/* ---- what happens ---- */
-
-static unsigned draw(struct schedule *s, unsigned limit) { return random_below(&s->random, limit); }
-
-static int is_barrier(const struct schedule *s) { return kernel_rows[s->id].dtype == SMFAR_DTYPES; }
-
-static int may_end_well(const struct schedule *s)
-{
-    return s->kind == ALL_WELL || s->kind == TOO_LATE;
-}
-
-static size_t draw_count(struct schedule *s)
-{
-    unsigned size = draw(s, 16);
-    return size < 11 ? draw(s, 80) : size < 15 ? draw(s, 500) : draw(s, MOST_COUNT);
-}
-
-static enum place draw_place(struct schedule *s)
-{
-    if (case_is_oneshot(s->id)) return draw(s, 2) ? STAGED_IN_PLACE : STAGED;
-    return may_end_well(s) ? (enum place)draw(s, PLACES) : IN_WINDOW;
-}
-
-static void draw_step(struct schedule *s, struct step *step)
-{
-    step->c =
-        (struct check_case){.id = s->id,
-                            .seed = random_next(&s->random),
-                            .ranks = s->rig->ranks,
-                            .count = is_barrier(s) ? 0 : draw_count(s),
-                            .offset = draw(s, 3) || case_is_oneshot(s->id) ? 0 : (int)draw(s, 8),
-                            .place = draw_place(s)};
-    step->bytes = is_barrier(s) ? 0 : step->c.count * ref_bytes(kernel_rows[s->id].dtype);
-}
-
-/* Many are too late: in few of those is something spoilt that another rank has still to read. */
-static enum kind draw_kind(struct schedule *s)
-{
-    static const enum kind kinds[16] = {MISSING,  DIFFERENT, ABORTED, TOO_LATE,
-                                        TOO_LATE, TOO_LATE,  TOO_LATE};
-    unsigned kind = draw(s, 16);
-    return s->rig->ranks > 1 ? kinds[kind] : ALL_WELL;
-}
-
-static void draw_schedule(struct schedule *s)
-{
-    s->kind = draw_kind(s);
-    s->chosen = (int)draw(s, (unsigned)s->rig->ranks);
-    s->hash = (uint32_t)random_next(&s->random);
-    s->launches = may_end_well(s) ? 1 + (int)draw(s, MOST_LAUNCHES) : 2;
-    s->timeout_ns = s->kind == MISSING    ? SHORT_TIMEOUT_NS
-                    : s->kind == TOO_LATE ? 1ull << (13 + draw(s, 6))
-                                          : TIMEOUT_NS;
-    for (int i = 0; i < s->launches; i++)
-        draw_step(s, &s->step[i]);
-}
-
-static int is_staged(enum place place) { return place == STAGED || place == STAGED_IN_PLACE; }
-
-static int has_input(enum place place) { return is_staged(place) || place == COPY_IN; }
-
-static int has_output(enum place place) { return is_staged(place) || place == COPY_OUT; }
-
-/* Where launch i's data lie in this rank's window, source and destination. */
-static void place_part(struct schedule *s, int i, int r, struct kargs *args)
-{
-    const struct step *step = &s->step[i];
-    const struct rig_rank *me = &s->rig->rank[r];
-    size_t element = is_barrier(s) ? 1 : ref_bytes(kernel_rows[s->id].dtype);
-    size_t slot = GUARD + (size_t)SLOT * (is_staged(step->c.place) ? 0 : 1 + (unsigned)i);
-    uint64_t state = step->c.seed ^ (uint64_t)r;
-    args->offset = RIG_HEAP + slot + (size_t)step->c.offset * element;
-    if (step->c.place == UNEQUAL)
-        args->offset += 256u * (unsigned)r + element * random_below(&state, 8);
-    slot = GUARD + (size_t)SLOT * (unsigned)i;
-    if (has_input(step->c.place)) args->src = me->src + slot + element * random_below(&state, 4);
-    if (has_output(step->c.place)) args->dst = me->dst + slot + element * random_below(&state, 4);
-    if (step->c.place == STAGED_IN_PLACE) args->dst = args->src;
-}
-
-static void arguments(struct schedule *s, int i, int r, struct kargs *args_out)
-{
-    struct kargs args;
-    rig_arguments(s->rig, r, 0, &args);
-    args.count = s->step[i].c.count;
-    args.timeout_ns = s->timeout_ns;
-    args.sequence = (uint64_t)i + 1;
-    args.done = 1;
-    args.stride = SLOT; /* the slots of a one-shot: 0 and 1, of which no other uses the second */
-    args.hash = s->hash + (uint32_t)i + (s->kind == DIFFERENT && r == s->chosen);
-    place_part(s, i, r, &args);
-    *args_out = args;
 }
 
 /* ---- reports ---- */
@@ -219,12 +85,12 @@ static void begin_part(struct schedule *s, int i, int r)
     struct part *part = &step->part[r];
     struct kargs args;
     size_t all = step->bytes + 2 * GUARD;
-    arguments(s, i, r, &args);
+    schedule_arguments(s, i, r, &args);
     part->at = args.dst ? args.dst : args.window + args.offset;
     part->input = allocate(step->bytes);
     part->before = allocate(all);
     part->after = allocate(all);
-    if (!is_barrier(s)) case_input(&step->c, r, part->input);
+    if (!schedule_is_barrier(s)) case_input(&step->c, r, part->input);
     memset(part->before, 0xee, all);
     CUdeviceptr from = args.src ? args.src : args.window + args.offset;
     if (from == part->at) memcpy(part->before + GUARD, part->input, step->bytes);
@@ -234,9 +100,9 @@ static void begin_part(struct schedule *s, int i, int r)
 
 static void begin(struct schedule *s)
 {
-    must(
-        rig_reset(s->rig, draw(s, 4) ? (uint32_t)random_next(&s->random) : UINT32_MAX - draw(s, 4)),
-        "reset");
+    must(rig_reset(s->rig, schedule_random(s, 4) ? (uint32_t)random_next(&s->random)
+                                                 : UINT32_MAX - schedule_random(s, 4)),
+         "reset");
     for (int i = 0; i < s->launches; i++)
         for (int r = 0; r < s->rig->ranks; r++)
             begin_part(s, i, r);
@@ -245,7 +111,7 @@ static void begin(struct schedule *s)
         step->expected = allocate(step->bytes);
         step->junk = allocate(step->bytes);
         memset(step->junk, 0x5a, step->bytes);
-        if (is_barrier(s)) continue;
+        if (schedule_is_barrier(s)) continue;
         const void *inputs[RIG_MAX_RANKS];
         for (int r = 0; r < s->rig->ranks; r++)
             inputs[r] = step->part[r].input;
@@ -296,17 +162,18 @@ static void launch(struct schedule *s, int i, int r)
     const struct step *step = &s->step[i];
     struct kargs args;
     unsigned most = s->rig->ranks > FEW_RANKS ? 2 : 3; /* blocks, and warps of each */
-    int blocks = is_barrier(s) ? 1 : 1 + (int)draw(s, most);
-    int threads = is_barrier(s) ? 32 : 32 * (1 + (int)draw(s, most));
-    arguments(s, i, r, &args);
-    if (is_barrier(s)) mark(s, i, r);
-    must(rig_launch(s->rig, r, s->id, blocks, threads, &args), "launch");
-    if (is_barrier(s)) look_at_marks(s, i, r);
+    int blocks = schedule_is_barrier(s) ? 1 : 1 + (int)schedule_random(s, most);
+    int threads = schedule_is_barrier(s) ? 32 : 32 * (1 + (int)schedule_random(s, most));
+    if (case_is_push(step->c.id)) threads += 32;
+    schedule_arguments(s, i, r, &args);
+    if (schedule_is_barrier(s)) mark(s, i, r);
+    must(rig_launch(s->rig, r, step->c.id, blocks, threads, &args), "launch");
+    if (schedule_is_barrier(s)) look_at_marks(s, i, r);
     must(rig_read_later(s->rig, r, step->part[r].after, step->part[r].at - GUARD,
                         step->bytes + 2 * GUARD),
          "read");
     /* the slots of a one-shot are nobody's own to spoil */
-    if (s->kind == TOO_LATE && step->bytes && !case_is_oneshot(s->id))
+    if (s->kind == TOO_LATE && step->bytes && !case_has_own_slots(step->c.id))
         must(rig_write_later(s->rig, r, args.window + args.offset, step->junk, step->bytes),
              "write");
 }
@@ -351,7 +218,7 @@ static int look_at_records(void *context)
     for (int r = 0; r < s->rig->ranks; r++)
         if (rig_error(s->rig, r)->code && s->kind != ALL_WELL && !is_record_whole(s, r))
             s->late_record = r + 1;
-    for (int r = 0; r < s->rig->ranks && may_end_well(s); r++)
+    for (int r = 0; r < s->rig->ranks && schedule_may_end_well(s); r++)
         look_at_results(s, r);
     return --s->turns_left > 0;
 }
@@ -384,7 +251,7 @@ static int check_data(const struct schedule *s, int i, int r)
     const struct step *step = &s->step[i];
     const struct part *part = &step->part[r];
     for (size_t k = 0; k < step->bytes + 2 * GUARD; k++) {
-        int data = k >= GUARD && k < GUARD + step->bytes && may_end_well(s);
+        int data = k >= GUARD && k < GUARD + step->bytes && schedule_may_end_well(s);
         if (data && s->done[r] <= (uint64_t)i) continue; /* left undone: anything */
         unsigned char want = data ? step->expected[k - GUARD] : part->before[k];
         if (part->after[k] != want)
@@ -396,7 +263,7 @@ static int check_data(const struct schedule *s, int i, int r)
 /* Whoever leaves a barrier must see what the others did before theirs. */
 static int check_marks(const struct schedule *s, int i, int r)
 {
-    int ended = is_barrier(s) && s->done[r] > (uint64_t)i;
+    int ended = schedule_is_barrier(s) && s->done[r] > (uint64_t)i;
     for (int other = 0; ended && other < s->rig->ranks; other++)
         if (s->seen[i][r][other] < s->mark[i])
             return wrong(s, i, r, "left a barrier before rank", (uint64_t)other);
@@ -407,6 +274,17 @@ static int check_marks(const struct schedule *s, int i, int r)
 static uint64_t left_undone(const struct schedule *s, int r)
 {
     return s->done[r] < (uint64_t)s->launches ? s->done[r] + 1 : 0;
+}
+
+/* Whoever takes a packet clears it. */
+static int check_boxes(const struct schedule *s)
+{
+    for (int r = 0; r < s->rig->ranks && s->kind == ALL_WELL; r++) {
+        size_t at, bytes = 2 * (size_t)s->rig->ranks * BOX;
+        must(rig_find_packet(s->rig, r, bytes, &at), "boxes");
+        if (at < bytes) return wrong(s, s->launches - 1, r, "a byte of the boxes is left", at);
+    }
+    return 0;
 }
 
 /* Somebody must have found what is wrong. */
@@ -451,13 +329,14 @@ int check_schedule(struct rig *rig, enum kernel_id id, uint64_t seed)
 {
     struct schedule s = {.rig = rig, .id = id, .seed = seed, .random = ~seed};
     if (!hold) find_functions(rig->driver);
-    draw_schedule(&s);
+    schedule_draw(&s);
     begin(&s);
     int faults = 0;
     run(&s);
     for (int r = 0; r < rig->ranks && !faults; r++)
         faults += check_rank(&s, r);
     if (!faults) faults += check_found(&s);
+    if (!faults && case_is_push(id)) faults += check_boxes(&s);
     if (s.late_record && !faults)
         faults += wrong(&s, 0, s.late_record - 1, "a record seen before it was whole", 0);
     if (s.early_done && !faults)

@@ -1,0 +1,74 @@
+/* A schedule, in two parts: schedule_draw.c says what happens, schedule.c has it run and looks at
+ * what came of it. */
+#ifndef SMFAR_TESTS_SCHEDULE_H
+#define SMFAR_TESTS_SCHEDULE_H
+
+#include "case.h"
+#include "rig.h"
+
+enum {
+    MOST_LAUNCHES = 3,
+    GUARD = 64,
+    SLOT = RIG_AREA / (MOST_LAUNCHES + 1), /* slot 0 for all that is staged, then one a launch */
+    FEW_RANKS = 4,                         /* with more, grids are small */
+    MOST_COUNT = 3000,
+    BOX = 48 << 10,                                 /* for the packets of that many longs */
+    ONESHOTS = RIG_BOXES + 2 * RIG_MAX_RANKS * BOX, /* their two slots */
+    MOST_TURNS = 400000                             /* several timeouts */
+};
+#define TIMEOUT_NS (50ull * 1000 * 1000)
+#define SHORT_TIMEOUT_NS (4ull * 1000 * 1000)
+
+/* TOO_LATE: any wait may miss its deadline, and what the streams do next spoils the chunk. */
+enum kind { ALL_WELL, MISSING, DIFFERENT, ABORTED, TOO_LATE };
+
+/* One launch of all ranks, and a rank's part in it. */
+struct part {
+    CUdeviceptr at;                        /* of the result's first byte */
+    unsigned char *input, *before, *after; /* before and after with guards */
+};
+struct step {
+    struct check_case c;
+    size_t bytes;
+    unsigned char *expected, *junk;
+    struct part part[RIG_MAX_RANKS];
+};
+
+struct schedule {
+    struct rig *rig;
+    enum kernel_id id;
+    uint64_t seed, random;
+    enum kind kind;
+    int chosen, launches, late_record, early_done;
+    long turns_left;
+    uint32_t hash;
+    uint64_t timeout_ns;
+    struct step step[MOST_LAUNCHES];
+    uint64_t done[RIG_MAX_RANKS]; /* what the host has been told */
+    /* barriers: what each rank writes before launch i, and sees of the others behind it */
+    uint32_t mark[MOST_LAUNCHES], seen[MOST_LAUNCHES][RIG_MAX_RANKS][RIG_MAX_RANKS];
+};
+
+/* Draws what happens. */
+void schedule_draw(struct schedule *s);
+
+/* Of launch i on rank r. */
+void schedule_arguments(const struct schedule *s, int i, int r, struct kargs *args_out);
+
+static inline unsigned schedule_random(struct schedule *s, unsigned limit)
+{
+    return random_below(&s->random, limit);
+}
+
+static inline int schedule_is_barrier(const struct schedule *s)
+{
+    return kernel_rows[s->id].dtype == SMFAR_DTYPES;
+}
+
+/* 1 when some launches, or all, may be marked done. */
+static inline int schedule_may_end_well(const struct schedule *s)
+{
+    return s->kind == ALL_WELL || s->kind == TOO_LATE;
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* What happens in a schedule: all of it follows from the seed. */
+#include "../ref/ref.h"
+#include "schedule.h"
+
+static size_t element_of(const struct step *step)
+{
+    return ref_bytes(kernel_rows[step->c.id].dtype);
+}
+
+static size_t draw_count(struct schedule *s)
+{
+    unsigned size = schedule_random(s, 16);
+    return size < 11   ? schedule_random(s, 80)
+           : size < 15 ? schedule_random(s, 500)
+                       : schedule_random(s, MOST_COUNT);
+}
+
+static enum place draw_place(struct schedule *s, enum kernel_id id)
+{
+    if (case_has_own_slots(id)) return schedule_random(s, 2) ? STAGED_IN_PLACE : STAGED;
+    return schedule_may_end_well(s) ? (enum place)schedule_random(s, PLACES) : IN_WINDOW;
+}
+
+/* Between pushes the phases, and so the boxes, are also counted by others. */
+static enum kernel_id draw_id(struct schedule *s)
+{
+    static const char *const others[] = {"all_reduce_oneshot_peer", "all_reduce_twoshot_peer"};
+    unsigned other = case_is_push(s->id) ? schedule_random(s, 6) : 2;
+    if (other >= 2) return s->id;
+    return kernel_find(others[other], kernel_rows[s->id].op, kernel_rows[s->id].dtype);
+}
+
+static void draw_step(struct schedule *s, struct step *step)
+{
+    enum kernel_id id = draw_id(s);
+    step->c = (struct check_case){
+        .id = id,
+        .seed = random_next(&s->random),
+        .ranks = s->rig->ranks,
+        .count = schedule_is_barrier(s) ? 0 : draw_count(s),
+        .offset = schedule_random(s, 3) || case_has_own_slots(id) ? 0 : (int)schedule_random(s, 8),
+        .place = draw_place(s, id)};
+    step->c.flags = case_is_push(id) && schedule_random(s, 4) == 0;
+    step->bytes = schedule_is_barrier(s) ? 0 : step->c.count * element_of(step);
+}
+
+/* Many are too late: in few of those is something spoilt that another rank has still to read. */
+static enum kind draw_kind(struct schedule *s)
+{
+    static const enum kind kinds[16] = {MISSING,  DIFFERENT, ABORTED, TOO_LATE,
+                                        TOO_LATE, TOO_LATE,  TOO_LATE};
+    unsigned kind = schedule_random(s, 16);
+    return s->rig->ranks > 1 ? kinds[kind] : ALL_WELL;
+}
+
+void schedule_draw(struct schedule *s)
+{
+    s->kind = draw_kind(s);
+    s->chosen = (int)schedule_random(s, (unsigned)s->rig->ranks);
+    s->hash = (uint32_t)random_next(&s->random);
+    s->launches = schedule_may_end_well(s) ? 1 + (int)schedule_random(s, MOST_LAUNCHES) : 2;
+    s->timeout_ns = s->kind == MISSING    ? SHORT_TIMEOUT_NS
+                    : s->kind == TOO_LATE ? 1ull << (13 + schedule_random(s, 6))
+                                          : TIMEOUT_NS;
+    for (int i = 0; i < s->launches; i++)
+        draw_step(s, &s->step[i]);
+}
+
+static int is_staged(enum place place) { return place == STAGED || place == STAGED_IN_PLACE; }
+
+static int has_input(enum place place) { return is_staged(place) || place == COPY_IN; }
+
+static int has_output(enum place place) { return is_staged(place) || place == COPY_OUT; }
+
+/* What a launch of its kind alone uses: not so the slots of two-shots. */
+static void place_slots(const struct step *step, struct kargs *args)
+{
+    int push = case_is_push(step->c.id);
+    args->offset = push ? RIG_BOXES : ONESHOTS;
+    args->stride = push ? BOX : SLOT;
+}
+
+/* Where launch i's data lie in this rank's window, source and destination. */
+static void place_part(const struct schedule *s, int i, int r, struct kargs *args)
+{
+    const struct step *step = &s->step[i];
+    const struct rig_rank *me = &s->rig->rank[r];
+    size_t element = schedule_is_barrier(s) ? 1 : element_of(step);
+    size_t slot = GUARD + (size_t)SLOT * (is_staged(step->c.place) ? 0 : 1 + (unsigned)i);
+    uint64_t state = step->c.seed ^ (uint64_t)r;
+    args->offset = RIG_HEAP + slot + (size_t)step->c.offset * element;
+    if (step->c.place == UNEQUAL)
+        args->offset += 256u * (unsigned)r + element * random_below(&state, 8);
+    if (case_has_own_slots(step->c.id)) place_slots(step, args);
+    slot = GUARD + (size_t)SLOT * (unsigned)i;
+    if (has_input(step->c.place)) args->src = me->src + slot + element * random_below(&state, 4);
+    if (has_output(step->c.place)) args->dst = me->dst + slot + element * random_below(&state, 4);
+    if (step->c.place == STAGED_IN_PLACE) args->dst = args->src;
+}
+
+void schedule_arguments(const struct schedule *s, int i, int r, struct kargs *args_out)
+{
+    struct kargs args;
+    rig_arguments(s->rig, r, 0, &args);
+    args.count = s->step[i].c.count;
+    args.timeout_ns = s->timeout_ns;
+    args.sequence = (uint64_t)i + 1;
+    args.done = 1;
+    args.hash = s->hash + (uint32_t)i + (s->kind == DIFFERENT && r == s->chosen);
+    place_part(s, i, r, &args);
+    *args_out = args;
+}
