@@ -1,7 +1,7 @@
 /* Checked mode's loads, stores, atomics and fences: what an instruction asks of ptx_checked.c. */
 #include "ptx_checked.h"
 
-enum { YIELD_EVERY = 8 };
+enum { YIELD_EVERY = 8, TEAR_EVERY = 4 };
 
 static int releases(unsigned semantics)
 {
@@ -47,18 +47,39 @@ static struct checked_access access_at(struct ptx_warp *w, const struct ptx_insn
                                    .alias = CHECKED_PLAIN};
 }
 
+/* A vector is as many accesses as it has elements, in no order; mostly they happen at once. */
+static unsigned draw_pieces(struct ptx_warp *w, const struct ptx_insn *in)
+{
+    if (in->vector == 1 || ptx_machine_random(w->machine) >> 32 >= UINT32_MAX / TEAR_EVERY)
+        return 1;
+    return in->vector;
+}
+
+static struct checked_access piece_of(const struct checked_access *whole, unsigned pieces,
+                                      unsigned piece)
+{
+    struct checked_access at = *whole;
+    at.bytes = (uint8_t)(whole->bytes / pieces);
+    at.place += (uint64_t)piece * at.bytes;
+    at.host += (size_t)piece * at.bytes;
+    return at;
+}
+
 void ptx_checked_load(struct ptx_warp *w, const struct ptx_insn *in, uint32_t mask,
                       const uint64_t *address)
 {
     unsigned char bytes[16];
     ptx_checked_begin(w, in);
+    unsigned pieces = draw_pieces(w, in);
     for (unsigned i = 0; i < PTX_LANES; i++) {
         if (!(mask >> i & 1)) continue;
-        struct checked_access at = access_at(w, in, address[i]);
-        if (is_own(w->block, address[i]))
-            memcpy(bytes, at.host, at.bytes);
-        else
-            ptx_checked_read(w->block, &at, bytes);
+        struct checked_access whole = access_at(w, in, address[i]);
+        int own = is_own(w->block, address[i]);
+        if (own) memcpy(bytes, whole.host, whole.bytes);
+        for (unsigned piece = 0; piece < pieces && !own; piece++) {
+            struct checked_access at = piece_of(&whole, pieces, piece);
+            ptx_checked_read(w->block, &at, bytes + piece * at.bytes);
+        }
         ptx_memory_scatter(w, in, i, bytes);
     }
     ptx_checked_end(w, in);
@@ -69,14 +90,17 @@ void ptx_checked_store(struct ptx_warp *w, const struct ptx_insn *in, uint32_t m
 {
     unsigned char bytes[16];
     ptx_checked_begin(w, in);
+    unsigned pieces = draw_pieces(w, in);
     for (unsigned i = 0; i < PTX_LANES; i++) {
         if (!(mask >> i & 1)) continue;
-        struct checked_access at = access_at(w, in, address[i]);
+        struct checked_access whole = access_at(w, in, address[i]);
+        int own = is_own(w->block, address[i]);
         ptx_memory_gather(w, in, i, bytes);
-        if (is_own(w->block, address[i]))
-            memcpy(at.host, bytes, at.bytes);
-        else
-            ptx_checked_write(w->block, &at, bytes);
+        if (own) memcpy(whole.host, bytes, whole.bytes);
+        for (unsigned piece = 0; piece < pieces && !own; piece++) {
+            struct checked_access at = piece_of(&whole, pieces, piece);
+            ptx_checked_write(w->block, &at, bytes + piece * at.bytes);
+        }
     }
     ptx_checked_end(w, in);
 }

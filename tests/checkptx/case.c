@@ -133,7 +133,8 @@ static double special_number(uint64_t *state)
 static double float_input(const struct check_case *c, uint64_t *state)
 {
     const struct kernel_row *row = &kernel_rows[c->id];
-    if (c->real && !row->multicast && random_below(state, 16) == 0) return special_number(state);
+    if (c->real == 1 && !row->multicast && random_below(state, 16) == 0)
+        return special_number(state);
     if (c->real) return real_number(row->dtype, state);
     int limit = integer_limit(row->dtype);
     return (double)random_below(state, 2 * (unsigned)limit) - limit;

@@ -29,7 +29,7 @@ struct check_case {
     int offset; /* elements past a 128-byte boundary */
     enum place place;
     int blocks, threads;
-    int real;     /* random reals, whose sums round; else integers, whose sums do not */
+    int real;     /* random reals, whose sums round (2: without NaN and the like); else integers */
     int flags;    /* words 0 and 1 instead, which look like the flags of packets */
     int uneven;   /* grids differ from rank to rank */
     double scale; /* of averages of floats */

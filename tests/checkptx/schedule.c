@@ -98,11 +98,21 @@ static void begin_part(struct schedule *s, int i, int r)
     if (from != part->at) must(rig_write(s->rig, r, from, part->input, step->bytes), "write");
 }
 
+/* The chosen rank arrives at the phase without a launch. */
+static void arrive(const struct schedule *s, uint32_t phase)
+{
+    uint64_t word = (uint64_t)phase << 32 | s->hash;
+    size_t at = SIGNALS_ARRIVE + (phase & 1) * SIGNALS_LINE + (size_t)s->chosen * sizeof word;
+    for (int r = 0; r < s->rig->ranks; r++)
+        must(rig_write(s->rig, r, s->rig->rank[r].window + at, &word, sizeof word), "write");
+}
+
 static void begin(struct schedule *s)
 {
-    must(rig_reset(s->rig, schedule_random(s, 4) ? (uint32_t)random_next(&s->random)
-                                                 : UINT32_MAX - schedule_random(s, 4)),
-         "reset");
+    uint32_t epoch = schedule_random(s, 4) ? (uint32_t)random_next(&s->random)
+                                           : UINT32_MAX - schedule_random(s, 4);
+    must(rig_reset(s->rig, epoch), "reset");
+    if (s->lost) arrive(s, epoch + 1);
     for (int i = 0; i < s->launches; i++)
         for (int r = 0; r < s->rig->ranks; r++)
             begin_part(s, i, r);
@@ -138,11 +148,6 @@ static void report_wild_address(int signal_number)
                           (unsigned long long)running, signal_number);
     if (write(STDOUT_FILENO, text, (size_t)length) != length) _exit(2);
     _exit(1);
-}
-
-static int takes_part(const struct schedule *s, int r)
-{
-    return (s->kind != MISSING && s->kind != ABORTED) || r != s->chosen;
 }
 
 static void mark(struct schedule *s, int i, int r)
@@ -229,7 +234,7 @@ static void run(struct schedule *s)
     uint64_t turns;
     hold(s->seed);
     for (int r = 0; r < s->rig->ranks; r++) {
-        if (!takes_part(s, r)) continue;
+        if (!schedule_takes_part(s, r)) continue;
         streams++;
         for (int i = 0; i < s->launches; i++)
             launch(s, i, r);
@@ -299,7 +304,7 @@ static int check_found(const struct schedule *s)
 static int check_rank(const struct schedule *s, int r)
 {
     const volatile struct error_record *error = rig_error(s->rig, r);
-    if (!takes_part(s, r)) return 0;
+    if (!schedule_takes_part(s, r)) return 0;
     if (error->code && error->code != expected_code(s))
         return wrong(s, 0, r, "error code", error->code);
     if (error->code && !is_record_whole(s, r)) return wrong(s, 0, r, "record", r);

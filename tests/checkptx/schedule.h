@@ -40,6 +40,7 @@ struct schedule {
     uint64_t seed, random;
     enum kind kind;
     int chosen, launches, late_record, early_done;
+    int lost; /* the chosen rank's word comes to the first launch, but no packet */
     long turns_left;
     uint32_t hash;
     uint64_t timeout_ns;
@@ -69,6 +70,11 @@ static inline int schedule_is_barrier(const struct schedule *s)
 static inline int schedule_may_end_well(const struct schedule *s)
 {
     return s->kind == ALL_WELL || s->kind == TOO_LATE;
+}
+
+static inline int schedule_takes_part(const struct schedule *s, int r)
+{
+    return (s->kind != MISSING && s->kind != ABORTED) || r != s->chosen;
 }
 
 #endif

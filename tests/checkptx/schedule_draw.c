@@ -40,7 +40,10 @@ static void draw_step(struct schedule *s, struct step *step)
         .count = schedule_is_barrier(s) ? 0 : draw_count(s),
         .offset = schedule_random(s, 3) || case_has_own_slots(id) ? 0 : (int)schedule_random(s, 8),
         .place = draw_place(s, id)};
-    step->c.flags = case_is_push(id) && schedule_random(s, 4) == 0;
+    if (case_is_push(id)) {
+        step->c.flags = schedule_random(s, 4) == 0;
+        step->c.real = schedule_random(s, 2) ? 2 : 0;
+    }
     step->bytes = schedule_is_barrier(s) ? 0 : step->c.count * element_of(step);
 }
 
@@ -64,6 +67,8 @@ void schedule_draw(struct schedule *s)
                                           : TIMEOUT_NS;
     for (int i = 0; i < s->launches; i++)
         draw_step(s, &s->step[i]);
+    s->lost = !schedule_takes_part(s, s->chosen) && case_is_push(s->step[0].c.id) &&
+              s->step[0].c.count && schedule_random(s, 2);
 }
 
 static int is_staged(enum place place) { return place == STAGED || place == STAGED_IN_PLACE; }

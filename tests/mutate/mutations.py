@@ -6,5 +6,6 @@ each of these says why.
 
 from data import DATA
 from order import BARRIER, BLOCKS
+from push import PUSH
 
-ALL = BARRIER + BLOCKS + DATA
+ALL = BARRIER + BLOCKS + DATA + PUSH

@@ -51,6 +51,16 @@ static const struct litmus tests[] = {
      "st.relaxed.sys.u32 [b], 1; fence.sc.sys; ld.relaxed.sys.u32 r1, [a];", 0, 0, -1, 0, -1, 0},
     {"coherence of loads", "st.relaxed.sys.u32 [a], 1;",
      "ld.relaxed.sys.u32 r1, [a]; ld.relaxed.sys.u32 r2, [a];", 0, -1, -1, 1, 0, 0},
+    {"a vector stored, its first half alone", "mov.u32 r1, 1; st.relaxed.sys.v2.u32 [a], {r1, r1};",
+     "ld.relaxed.sys.v2.u32 {r1, r2}, [a];", 0, -1, -1, 1, 0, 1},
+    {"a vector stored, its second half alone",
+     "mov.u32 r1, 1; st.relaxed.sys.v2.u32 [a], {r1, r1};", "ld.relaxed.sys.v2.u32 {r1, r2}, [a];",
+     0, -1, -1, 0, 1, 1},
+    {"a vector's halves behind an acquire",
+     "mov.u32 r1, 1; st.relaxed.sys.v2.u32 [a], {r1, r1}; st.release.sys.u32 [b], 1;",
+     "ld.acquire.sys.u32 r1, [b]; setp.eq.u32 p, r1, 0; ld.relaxed.sys.v2.u32 {r1, r2}, [a]; "
+     "@p mov.u32 r2, 1;",
+     0, -1, -1, -1, 0, 0},
     {"a thread's own store", "st.relaxed.sys.u32 [a], 1; ld.relaxed.sys.u32 r1, [a];", "", 0, 0, -1,
      -1, -1, 0},
     {"aliases", "st.u32 [a], 1; fence.proxy.alias; st.release.sys.u32 [b], 1;",
@@ -97,7 +107,7 @@ static struct ptx_module *parse(const char *body)
     static const char format[] =
         ".version 8.2\n.target sm_90\n.address_size 64\n"
         ".visible .entry t(.param .u64 pa, .param .u64 pb, .param .u64 pm, .param .u64 pn,\n"
-        ".param .u64 pout)\n{\n.reg .u64 a, b, m, n, out; .reg .u32 r1, r2;\n"
+        ".param .u64 pout)\n{\n.reg .u64 a, b, m, n, out; .reg .u32 r1, r2; .reg .pred p;\n"
         "ld.param.u64 a, [pa]; ld.param.u64 b, [pb]; ld.param.u64 m, [pm];\n"
         "ld.param.u64 n, [pn]; ld.param.u64 out, [pout];\n"
         "mov.u32 r1, 99; mov.u32 r2, 99;\n%s\nst.u32 [out], r1; st.u32 [out+4], r2; ret;\n}\n";
