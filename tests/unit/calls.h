@@ -86,7 +86,7 @@ static inline struct calls_one calls_draw(uint64_t *state, int number, size_t mo
                                               SMFAR_I64};
     static const enum smfar_op ops[] = {SMFAR_SUM, SMFAR_SUM, SMFAR_MIN, SMFAR_MAX};
     static const char *const algorithms[] = {"split_mc", "oneshot_peer", "split_peer",
-                                             "twoshot_peer"};
+                                             "twoshot_peer", "push_peer"};
     uint32_t kind = calls_random(state) % 10;
     struct calls_one one = {.number = number,
                             .kind = kind < 6   ? CALLS_ALL_REDUCE
@@ -97,7 +97,7 @@ static inline struct calls_one calls_draw(uint64_t *state, int number, size_t mo
                             .op = ops[calls_random(state) % 4],
                             .root = (int)(calls_random(state) % CALLS_RANKS)};
     uint32_t wish = calls_random(state) % 8;
-    if (wish < 4) one.algorithm = algorithms[wish];
+    if (wish < 5) one.algorithm = algorithms[wish];
     if (one.kind == CALLS_ALL_GATHER) most /= CALLS_RANKS;
     one.count = calls_random(state) % (2u << calls_random(state) % 15);
     if (one.count > most) one.count = most;

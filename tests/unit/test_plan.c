@@ -63,6 +63,36 @@ static void check_oneshot(void)
     EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
 }
 
+/* The smallest, where packets have boxes; with a switch only when asked for. */
+static void check_push(void)
+{
+    struct plan_query query = query_of(SMFAR_SUM, SMFAR_BF16, 8 << 10);
+    query.agreed.oneshot_bytes = 256 << 10;
+    query.agreed.push_bytes = 16 << 10;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_mc");
+    query.hint.algorithm = ALGORITHM_PUSH_PEER;
+    EXPECT_HAS(plan_of(&query).name, "push_peer");
+    EXPECT_HAS(plan_of(&query).reason, "asked for");
+    query.hint.algorithm = ALGORITHM_ANY;
+    query.agreed.multicast = 0;
+    struct plan plan = plan_of(&query);
+    EXPECT_HAS(plan.name, "push_peer");
+    EXPECT_EQ(plan.kernel, KERNEL_all_reduce_push_peer_sum_bf16);
+    EXPECT(plan.blocks >= 2 && plan.threads <= 512, "%d x %d", plan.blocks, plan.threads);
+    query.count++; /* more than fits a box */
+    EXPECT_HAS(plan_of(&query).name, "oneshot_peer");
+    query.hint.algorithm = ALGORITHM_PUSH_PEER;
+    EXPECT_HAS(plan_of(&query).name, "oneshot_peer");
+    query.count = 0; /* one warp moves data even then */
+    EXPECT(plan_of(&query).threads > 32, "%d threads", plan_of(&query).threads);
+    query.collective = COLLECTIVE_REDUCE;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
+    query = query_of(SMFAR_MAX, SMFAR_I8, 1000);
+    query.agreed.push_bytes = 16 << 10;
+    query.hint.algorithm = ALGORITHM_PUSH_PEER;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
+}
+
 static int is_bitwise(int op) { return op == SMFAR_BAND || op == SMFAR_BOR || op == SMFAR_BXOR; }
 
 /* The table of docs/types.md. */
@@ -211,6 +241,7 @@ int main(void)
 {
     check_algorithm();
     check_oneshot();
+    check_push();
     check_pairs();
     check_forms();
     check_shapes();

@@ -27,6 +27,7 @@ enum {
     MOST_BLOCKS = 3,
     MOST_WARPS = 4,
     SHORT_OF_WRAP = 100,
+    PUSHING_CHUNK = 12 << 10, /* in smaller ones the boxes for packets have no room */
     TIMEOUT_MS = 30000,
     MOST_TURNS = 3000000, /* a tenth of the timeout by the clock that kernels see */
     REPEATED = 5          /* rounds that are run once more to see that they repeat */
@@ -142,6 +143,7 @@ static void reshape(const struct calls_one *one, smfar_comm *comm, uint64_t *ran
     struct plan *plan = &((struct planned *)(uintptr_t)planned)->plan;
     plan->blocks = 1 + (int)(calls_random(random) % MOST_BLOCKS);
     plan->threads = 32 * (1 + (int)(calls_random(random) % MOST_WARPS));
+    if (plan->algorithm == ALGORITHM_PUSH_PEER) plan->threads += 32; /* a warp that moves no data */
 }
 
 static void enqueue_one(struct round *round, int r)
@@ -224,7 +226,7 @@ static void create(struct ranks_thread *me)
                                   .no_multicast = group == &groups[1],
                                   .timeout_ms = TIMEOUT_MS,
                                   .window_bytes = 4 << 20,
-                                  .chunk_bytes = 2 << 10};
+                                  .chunk_bytes = group == &groups[1] ? PUSHING_CHUNK : 2 << 10};
     smfar_comm *comm = NULL;
     enum smfar_status status = smfar_comm_create(&config, me->store, me->rank, me->ranks, &comm);
     REQUIRE(status == SMFAR_OK, "%s", smfar_last_error());
@@ -271,6 +273,22 @@ static void check_repeats(uint64_t seed)
     EXPECT(different > 0, "all rounds take %llu turns", (unsigned long long)first[0]);
 }
 
+static uint64_t calls_by(const smfar_comm *comm, const char *algorithm)
+{
+    uint64_t calls = 0;
+    for (int i = 0; i < comm->path_count; i++)
+        if (strcmp(comm->paths[i].algorithm, algorithm) == 0) calls += comm->paths[i].calls;
+    return calls;
+}
+
+/* Each way over peers that needs no stream's wait has been taken. */
+static void check_ways(void)
+{
+    static const char *const ways[] = {"push_peer", "oneshot_peer", "twoshot_peer"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        EXPECT(calls_by(groups[1].comm[0], ways[i]) > 0, "no call by %s", ways[i]);
+}
+
 int main(int argc, char **argv)
 {
     int collectives = argc > 1 ? atoi(argv[1]) : LEAST_DONE, done = 0;
@@ -289,6 +307,7 @@ int main(int argc, char **argv)
     for (; done < collectives; all += turns)
         done += run_round(next++, &turns);
     if (collectives > 1) check_repeats(seed);
+    if (collectives >= LEAST_DONE) check_ways();
     EXPECT(done >= collectives && all > 0, "nothing ran");
     printf("seeds %llu to %llu: %d collectives over %d ranks, %llu turns, in %.1f s\n",
            (unsigned long long)seed, (unsigned long long)next - 1, done, CALLS_RANKS,
