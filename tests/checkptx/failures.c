@@ -17,6 +17,7 @@ struct trial {
     int chosen; /* the rank that is late, missing or different */
     uint32_t hash;
     uint64_t sequence;
+    int blocks;
     const char *what;
 };
 
@@ -65,7 +66,7 @@ static void launch(const struct trial *t, int rank, uint32_t hash, uint64_t time
     args.sequence = t->sequence;
     args.hash = hash;
     args.done = 1;
-    must(rig_launch(t->rig, rank, t->id, plain ? 1 : BLOCKS_HERE, plain ? 32 : THREADS_HERE, &args),
+    must(rig_launch(t->rig, rank, t->id, plain ? 1 : t->blocks, plain ? 32 : THREADS_HERE, &args),
          "launch");
 }
 
@@ -273,6 +274,7 @@ static int try_lost_packets(struct trial *t)
 {
     int faults = 0, found = 0;
     begin_packets(t, "lost packets", 8);
+    t->blocks = 1; /* a second that begins after the first has failed would lose packets as well */
     launch_others(t, 30 * MS);
     synchronize(t);
     for (int r = 0; r < t->rig->ranks; r++) {
@@ -283,6 +285,7 @@ static int try_lost_packets(struct trial *t)
         if (rig_error(t->rig, r)->code && rig_error(t->rig, r)->epoch != 8)
             faults += wrong(t, r, "names phase", rig_error(t->rig, r)->epoch);
     }
+    t->blocks = BLOCKS_HERE;
     if (!found) faults += wrong(t, t->chosen, "nobody has missed its packets", 0);
     for (int r = 0; r < t->rig->ranks; r++)
         faults += try_after(t, r);
@@ -321,7 +324,8 @@ int check_failures(struct rig *rig, enum kernel_id id, uint64_t seed)
                       .id = id,
                       .chosen = (int)random_below(&seed, (unsigned)rig->ranks),
                       .hash = (uint32_t)random_next(&seed),
-                      .sequence = random_next(&seed) >> 1};
+                      .sequence = random_next(&seed) >> 1,
+                      .blocks = BLOCKS_HERE};
     int faults = try_all(&t);
     must(rig_reset(rig, 0), "reset");
     return faults;

@@ -170,6 +170,7 @@ static void launch(struct schedule *s, int i, int r)
     int blocks = schedule_is_barrier(s) ? 1 : 1 + (int)schedule_random(s, most);
     int threads = schedule_is_barrier(s) ? 32 : 32 * (1 + (int)schedule_random(s, most));
     if (case_is_push(step->c.id)) threads += 32;
+    if (s->lost == 1) blocks = 1;
     schedule_arguments(s, i, r, &args);
     if (schedule_is_barrier(s)) mark(s, i, r);
     must(rig_launch(s->rig, r, step->c.id, blocks, threads, &args), "launch");
@@ -197,6 +198,7 @@ static int is_record_whole(const struct schedule *s, int r)
     if (s->kind == TOO_LATE)
         return error->sequence && error->mine == mine + (uint32_t)error->sequence - 1;
     if (error->sequence != 1 || error->mine != mine) return 0;
+    if (s->kind == MISSING && s->lost == 2) return error->peer != (uint32_t)r;
     if (s->kind == MISSING) return error->peer == (uint32_t)s->chosen;
     if (s->kind != DIFFERENT) return 1;
     return (error->peer == (uint32_t)s->chosen) == (r != s->chosen) &&

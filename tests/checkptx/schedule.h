@@ -40,7 +40,10 @@ struct schedule {
     uint64_t seed, random;
     enum kind kind;
     int chosen, launches, late_record, early_done;
-    int lost; /* the chosen rank's word comes to the first launch, but no packet */
+    /* The chosen rank's word comes to the first launch, but no packet. 2: grids are of any size,
+     * and so packets of others may not come either, from blocks that begin after their rank has
+     * failed. */
+    int lost;
     long turns_left;
     uint32_t hash;
     uint64_t timeout_ns;

@@ -10,6 +10,7 @@ static size_t element_of(const struct step *step)
 static size_t draw_count(struct schedule *s)
 {
     unsigned size = schedule_random(s, 16);
+    if (case_is_push(s->id) && s->kind == MISSING) size = 0;
     return size < 11   ? schedule_random(s, 80)
            : size < 15 ? schedule_random(s, 500)
                        : schedule_random(s, MOST_COUNT);
@@ -62,13 +63,15 @@ void schedule_draw(struct schedule *s)
     s->chosen = (int)schedule_random(s, (unsigned)s->rig->ranks);
     s->hash = (uint32_t)random_next(&s->random);
     s->launches = schedule_may_end_well(s) ? 1 + (int)schedule_random(s, MOST_LAUNCHES) : 2;
-    s->timeout_ns = s->kind == MISSING    ? SHORT_TIMEOUT_NS
+    int hurried = s->kind == MISSING && !case_is_push(s->id); /* a word waits behind packets */
+    s->timeout_ns = hurried               ? SHORT_TIMEOUT_NS
                     : s->kind == TOO_LATE ? 1ull << (13 + schedule_random(s, 6))
                                           : TIMEOUT_NS;
     for (int i = 0; i < s->launches; i++)
         draw_step(s, &s->step[i]);
-    s->lost = !schedule_takes_part(s, s->chosen) && case_is_push(s->step[0].c.id) &&
-              s->step[0].c.count && schedule_random(s, 2);
+    s->lost =
+        !schedule_takes_part(s, s->chosen) && case_is_push(s->step[0].c.id) && s->step[0].c.count;
+    if (s->lost) s->lost = (int)schedule_random(s, 3);
 }
 
 static int is_staged(enum place place) { return place == STAGED || place == STAGED_IN_PLACE; }
