@@ -37,6 +37,32 @@
 #define DONE_CALLED 1   /* the host is told: its number is written to PAGE_DONE */
 #define DONE_REPLAYED 2 /* the next collective of a graph may have the channel */
 
+/* struct norm_kargs: the argument of the rms_norm kernels. It begins with struct kargs; what it
+ * calls the chunk are whole rows, of which this rank sums and normalises its own. */
+#define NORM_WEIGHT 232 /* u64: by what results are multiplied, one number per column, or 0 */
+#define NORM_RESIDUAL                                                                              \
+    240                 /* u64: what is added to the sums, or 0: as the chunk lies; of it only my  \
+                         * own rows need be there */
+#define NORM_SPREAD 248 /* u64: where the chunk's sums go in every window, bytes, or 0 */
+#define NORM_SUMS_DST 256 /* u64: output to copy these out to last, or 0 */
+#define NORM_HIDDEN 264   /* u32: elements of a row */
+#define NORM_FIRST 268    /* u32: my first row's number in the chunk */
+#define NORM_ROWS 272     /* u32: how many are mine */
+#define NORM_GROUP                                                                                 \
+    276               /* u32: threads to a row: 32 times a power of two, of which several make a   \
+                       * block, at most 15 unless each is one warp */
+#define NORM_KEPT 280 /* u32: not 0: the sums of my own rows go back to NORM_RESIDUAL */
+#define NORM_WEIGHT_TYPE 284 /* u32: one of NORM_WEIGHT_* */
+#define NORM_EPS 288         /* f32 */
+#define NORM_BYTES 296
+
+/* NORM_WEIGHT_TYPE */
+#define NORM_WEIGHT_NONE 0
+#define NORM_WEIGHT_F16 1
+#define NORM_WEIGHT_BF16 2
+#define NORM_WEIGHT_F32 3
+#define NORM_WEIGHT_F64 4
+
 /* struct signals: in device memory, one per channel */
 #define SIGNALS_ARRIVE 0      /* u64[2][ranks]: epoch << 32 | hash, written by each rank */
 #define SIGNALS_OFFSET 256    /* u64[2][ranks]: where each rank's chunk lies */
@@ -99,6 +125,14 @@ struct kargs {
     uint64_t peer[KARGS_MAX_RANKS];
 };
 
+struct norm_kargs {
+    struct kargs common;
+    uint64_t weight, residual, spread, sums_dst;
+    uint32_t hidden, first, rows, group, kept, weight_type;
+    float eps;
+    uint32_t unused;
+};
+
 struct signals {
     uint64_t arrive[2][KARGS_MAX_RANKS];
     uint64_t offset[2][KARGS_MAX_RANKS];
@@ -135,6 +169,18 @@ SAME(kargs, owner, KARGS_OWNER);
 SAME(kargs, free, KARGS_FREE);
 SAME(kargs, peer, KARGS_PEER);
 static_assert(sizeof(struct kargs) == KARGS_BYTES, "struct kargs");
+SAME(norm_kargs, weight, NORM_WEIGHT);
+SAME(norm_kargs, residual, NORM_RESIDUAL);
+SAME(norm_kargs, kept, NORM_KEPT);
+SAME(norm_kargs, spread, NORM_SPREAD);
+SAME(norm_kargs, sums_dst, NORM_SUMS_DST);
+SAME(norm_kargs, hidden, NORM_HIDDEN);
+SAME(norm_kargs, first, NORM_FIRST);
+SAME(norm_kargs, rows, NORM_ROWS);
+SAME(norm_kargs, group, NORM_GROUP);
+SAME(norm_kargs, weight_type, NORM_WEIGHT_TYPE);
+SAME(norm_kargs, eps, NORM_EPS);
+static_assert(sizeof(struct norm_kargs) == NORM_BYTES, "struct norm_kargs");
 SAME(signals, arrive, SIGNALS_ARRIVE);
 SAME(signals, offset, SIGNALS_OFFSET);
 SAME(signals, epoch, SIGNALS_EPOCH);

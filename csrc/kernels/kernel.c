@@ -173,8 +173,7 @@ enum smfar_status kernel_launch(const struct kernels *kernels, enum kernel_id id
 {
     enum smfar_status status;
     struct driver *driver = kernels->driver;
-    struct kargs copy = *args;
-    void *params[] = {&copy};
+    void *params[] = {(void *)(uintptr_t)args}; /* read during the call, and not written */
     if (!kernels->functions[id])
         return FAIL(SMFAR_ERR_UNSUPPORTED, "kernel %s is not loaded", kernel_rows[id].entry);
     CU(cuLaunchKernel, kernels->functions[id], (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1, 0,

@@ -10,6 +10,9 @@
  * where it must survive, and the error records. */
 int check_all_reduce(struct rig *rig, const struct check_case *c);
 
+/* The same for the rms_norm kernels; the case's count is replaced by one of their own sizes. */
+int check_rms_norm(struct rig *rig, const struct check_case *c);
+
 /* Barrier and failure behaviour of kernel `id`: waits for every rank; says who is missing, who is
  * different; leaves on every rank after that or an abort, and does nothing from then on. */
 int check_failures(struct rig *rig, enum kernel_id id, uint64_t seed);

@@ -51,6 +51,8 @@ static void begin(struct trial *t, const char *what, uint32_t epoch)
 
 static void launch(const struct trial *t, int rank, uint32_t hash, uint64_t timeout_ns)
 {
+    struct norm_kargs whole = {
+        .hidden = COUNT_HERE / 8, .first = (uint32_t)rank, .rows = 1, .group = 32}; /* 8 rows */
     struct kargs args;
     rig_arguments(t->rig, rank, 0, &args);
     args.offset = RIG_HEAP;
@@ -66,7 +68,9 @@ static void launch(const struct trial *t, int rank, uint32_t hash, uint64_t time
     args.sequence = t->sequence;
     args.hash = hash;
     args.done = 1;
-    must(rig_launch(t->rig, rank, t->id, plain ? 1 : t->blocks, plain ? 32 : THREADS_HERE, &args),
+    whole.common = args;
+    must(rig_launch(t->rig, rank, t->id, plain ? 1 : t->blocks, plain ? 32 : THREADS_HERE,
+                    &whole.common),
          "launch");
 }
 

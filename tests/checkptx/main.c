@@ -16,6 +16,7 @@
 
 #include "../ref/ref.h"
 #include "check.h"
+#include "norm.h"
 #include "text.h"
 
 enum { MOST_FAULTS = 20 };
@@ -100,7 +101,7 @@ static void run_case(struct rig *rig, enum kernel_id id, const unsigned char row
         case_print(&c, stdout);
         printf("\n");
     }
-    int faults = check_all_reduce(rig, &c);
+    int faults = norm_is(id) ? check_rms_norm(rig, &c) : check_all_reduce(rig, &c);
     tally->cases++;
     tally->faults += faults;
     /* a kernel that reported an error has left its signals failed for good */

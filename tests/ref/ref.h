@@ -27,6 +27,28 @@ void ref_all_reduce_twoshot_peer(const struct ref_call *call, void *bits_out);
  * order is unknown. */
 void ref_all_reduce_twoshot_mc(const struct ref_call *call, double *exact_out, double *bound_out);
 
+/* `rows` of `hidden` elements, as torch.nn.functional.rms_norm sees them after an all-reduce. */
+struct ref_norm {
+    enum smfar_dtype dtype;
+    int ranks;
+    size_t rows, hidden;
+    const void *const *inputs; /* one per rank */
+    const void *residual;      /* added to the sums, or NULL */
+    const double *weight;      /* `hidden` numbers, or NULL */
+    double eps;
+};
+
+/* What is normalised: the peer kernel must give these bits, the switch must when no step rounds. */
+void ref_rms_norm_sums(const struct ref_norm *call, void *bits_out);
+
+/* The same for sums in an order that is not known. */
+void ref_rms_norm_sums_bound(const struct ref_norm *call, double *exact_out, double *bound_out);
+
+/* The results, and how far from them a kernel's may be, from sums that are exact (bound NULL) or
+ * not. */
+void ref_rms_norm(const struct ref_norm *call, const double *sums, const double *sums_bound,
+                  double *exact_out, double *bound_out);
+
 /* ---- number.c ---- */
 
 size_t ref_bytes(enum smfar_dtype dtype);
