@@ -37,24 +37,25 @@
 #define DONE_CALLED 1   /* the host is told: its number is written to PAGE_DONE */
 #define DONE_REPLAYED 2 /* the next collective of a graph may have the channel */
 
-/* struct norm_kargs: the argument of the rms_norm kernels. It begins with struct kargs; what it
- * calls the chunk are whole rows, of which this rank sums and normalises its own. */
-#define NORM_WEIGHT 232 /* u64: by what results are multiplied, one number per column, or 0 */
+/* struct norm_kargs: the argument of the rms_norm kernels. It begins with struct kargs, whose chunk
+ * is of whole rows; this rank sums and normalises its own of them. */
+#define NORM_WEIGHT KARGS_BYTES + 0 /* u64: by what results are multiplied, one per column, or 0   \
+                                     */
 #define NORM_RESIDUAL                                                                              \
-    240                 /* u64: what is added to the sums, or 0: as the chunk lies; of it only my  \
-                         * own rows need be there */
-#define NORM_SPREAD 248 /* u64: where the chunk's sums go in every window, bytes, or 0 */
-#define NORM_SUMS_DST 256 /* u64: output to copy these out to last, or 0 */
-#define NORM_HIDDEN 264   /* u32: elements of a row */
-#define NORM_FIRST 268    /* u32: my first row's number in the chunk */
-#define NORM_ROWS 272     /* u32: how many are mine */
+    KARGS_BYTES + 8 /* u64: what is added to the sums, or 0; as the chunk lies, but of it only     \
+                     * my own rows need be there */
+#define NORM_SPREAD KARGS_BYTES + 16   /* u64: where the sums go in every window, bytes, or 0 */
+#define NORM_SUMS_DST KARGS_BYTES + 24 /* u64: output to copy these out to last, or 0 */
+#define NORM_HIDDEN KARGS_BYTES + 32   /* u32: elements of a row */
+#define NORM_FIRST KARGS_BYTES + 36    /* u32: my first row's number in the chunk */
+#define NORM_ROWS KARGS_BYTES + 40     /* u32: how many are mine */
 #define NORM_GROUP                                                                                 \
-    276               /* u32: threads to a row: 32 times a power of two, of which several make a   \
-                       * block, at most 15 unless each is one warp */
-#define NORM_KEPT 280 /* u32: not 0: the sums of my own rows go back to NORM_RESIDUAL */
-#define NORM_WEIGHT_TYPE 284 /* u32: one of NORM_WEIGHT_* */
-#define NORM_EPS 288         /* f32 */
-#define NORM_BYTES 296
+    KARGS_BYTES + 44 /* u32: threads to a row: 32 times a power of two, of which several make a    \
+                      * block, at most 15 unless each is one warp */
+#define NORM_KEPT KARGS_BYTES + 48 /* u32: not 0: sums of my own rows go back to NORM_RESIDUAL */
+#define NORM_WEIGHT_TYPE KARGS_BYTES + 52 /* u32: one of NORM_WEIGHT_* */
+#define NORM_EPS KARGS_BYTES + 56         /* f32 */
+#define NORM_BYTES 304
 
 /* NORM_WEIGHT_TYPE */
 #define NORM_WEIGHT_NONE 0

@@ -26,8 +26,8 @@ struct norm_case {
 
 int norm_is(enum kernel_id id);
 
-/* Rows and their length of the nth of the sizes that checkptx goes through: elements in all. */
-size_t norm_size(unsigned level, size_t *hidden_out);
+/* One of the sizes that checkptx goes through: elements of all rows, and of one. */
+size_t norm_size(uint64_t seed, size_t *hidden_out);
 
 /* Of a case whose rows are this long: everything else. */
 void norm_case_make(const struct check_case *c, size_t hidden, struct norm_case *norm_out);
@@ -52,5 +52,32 @@ int norm_is_right(const struct check_case *c, const void *got, size_t i, const d
 /* Rank's share of the rows, and the rest that follows from the case; not the addresses. */
 void norm_arguments(const struct norm_case *norm, int rank, int ranks, int threads, uint64_t seed,
                     struct norm_kargs *args);
+
+/* ---- in schedules: norm_step.c. One launch, of an exact case; `slot` is where its part of the
+ * rank's buffers begins, and its part of the window one further ---- */
+
+struct norm_step {
+    struct norm_case norm;
+    struct norm_data data;
+};
+
+/* Makes the case's count one of whole rows, and the rest of the step. */
+void norm_step_draw(struct check_case *c, struct norm_step *step_out);
+
+/* `args` with what follows them for the rms_norm kernels, for others with nothing. */
+void norm_step_arguments(const struct rig *rig, int rank, const struct check_case *c,
+                         const struct norm_step *step, size_t slot, size_t slot_bytes, int threads,
+                         const struct kargs *args, struct norm_kargs *whole_out);
+
+/* Writes weight and residual; fills the rank's input. */
+void norm_step_begin(const struct rig *rig, int rank, const struct check_case *c,
+                     const struct norm_step *step, const struct norm_kargs *args, void *input_out);
+
+/* Fills the results to expect. */
+void norm_step_expected(const struct check_case *c, const struct norm_step *step, void *bits_out);
+
+/* 0 when the sums are as expected, else one more than the number of the first that is not. */
+int norm_step_check(const struct rig *rig, int rank, const struct check_case *c,
+                    const struct norm_step *step, const struct norm_kargs *args);
 
 #endif

@@ -262,7 +262,7 @@ int check_rms_norm(struct rig *rig, const struct check_case *level)
     struct scene s = {.c = &c, .element = ref_bytes(kernel_rows[c.id].dtype)};
     size_t hidden;
     int faults = 0;
-    c.count = norm_size((unsigned)(c.seed >> 16), &hidden);
+    c.count = norm_size(c.seed, &hidden);
     s.bytes = c.count * s.element;
     norm_case_make(&c, hidden, &s.norm);
     scene_begin(&s, rig);

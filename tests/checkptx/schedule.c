@@ -83,14 +83,18 @@ static void begin_part(struct schedule *s, int i, int r)
 {
     struct step *step = &s->step[i];
     struct part *part = &step->part[r];
-    struct kargs args;
+    struct norm_kargs whole;
     size_t all = step->bytes + 2 * GUARD;
-    schedule_arguments(s, i, r, &args);
+    schedule_arguments(s, i, r, 32, &whole);
+    struct kargs args = whole.common;
     part->at = args.dst ? args.dst : args.window + args.offset;
     part->input = allocate(step->bytes);
     part->before = allocate(all);
     part->after = allocate(all);
-    if (!schedule_is_barrier(s)) case_input(&step->c, r, part->input);
+    if (norm_is(s->id))
+        norm_step_begin(s->rig, r, &step->c, &step->norm, &whole, part->input);
+    else if (!schedule_is_barrier(s))
+        case_input(&step->c, r, part->input);
     memset(part->before, 0xee, all);
     CUdeviceptr from = args.src ? args.src : args.window + args.offset;
     if (from == part->at) memcpy(part->before + GUARD, part->input, step->bytes);
@@ -121,7 +125,8 @@ static void begin(struct schedule *s)
         step->expected = allocate(step->bytes);
         step->junk = allocate(step->bytes);
         memset(step->junk, 0x5a, step->bytes);
-        if (schedule_is_barrier(s)) continue;
+        if (norm_is(s->id)) norm_step_expected(&step->c, &step->norm, step->expected);
+        if (schedule_is_barrier(s) || norm_is(s->id)) continue;
         const void *inputs[RIG_MAX_RANKS];
         for (int r = 0; r < s->rig->ranks; r++)
             inputs[r] = step->part[r].input;
@@ -165,22 +170,23 @@ static void look_at_marks(struct schedule *s, int i, int r)
 static void launch(struct schedule *s, int i, int r)
 {
     const struct step *step = &s->step[i];
-    struct kargs args;
+    struct norm_kargs args;
     unsigned most = s->rig->ranks > FEW_RANKS ? 2 : 3; /* blocks, and warps of each */
     int blocks = schedule_is_barrier(s) ? 1 : 1 + (int)schedule_random(s, most);
     int threads = schedule_is_barrier(s) ? 32 : 32 * (1 + (int)schedule_random(s, most));
     if (case_is_push(step->c.id)) threads += 32;
     if (s->lost == 1) blocks = 1;
-    schedule_arguments(s, i, r, &args);
+    schedule_arguments(s, i, r, threads, &args);
     if (schedule_is_barrier(s)) mark(s, i, r);
-    must(rig_launch(s->rig, r, step->c.id, blocks, threads, &args), "launch");
+    must(rig_launch(s->rig, r, step->c.id, blocks, threads, &args.common), "launch");
     if (schedule_is_barrier(s)) look_at_marks(s, i, r);
     must(rig_read_later(s->rig, r, step->part[r].after, step->part[r].at - GUARD,
                         step->bytes + 2 * GUARD),
          "read");
     /* the slots of a one-shot are nobody's own to spoil */
     if (s->kind == TOO_LATE && step->bytes && !case_has_own_slots(step->c.id))
-        must(rig_write_later(s->rig, r, args.window + args.offset, step->junk, step->bytes),
+        must(rig_write_later(s->rig, r, args.common.window + args.common.offset, step->junk,
+                             step->bytes),
              "write");
 }
 
@@ -267,6 +273,15 @@ static int check_data(const struct schedule *s, int i, int r)
     return 0;
 }
 
+static int check_sums(const struct schedule *s, int i, int r)
+{
+    struct norm_kargs args;
+    if (!norm_is(s->id) || s->done[r] <= (uint64_t)i) return 0;
+    schedule_arguments(s, i, r, 32, &args);
+    int at = norm_step_check(s->rig, r, &s->step[i].c, &s->step[i].norm, &args);
+    return at ? wrong(s, i, r, "wrong sum", (uint64_t)at - 1) : 0;
+}
+
 /* Whoever leaves a barrier must see what the others did before theirs. */
 static int check_marks(const struct schedule *s, int i, int r)
 {
@@ -315,7 +330,7 @@ static int check_rank(const struct schedule *s, int r)
     if (rig_released(s->rig, r) && !*(volatile uint32_t *)(s->rig->page + PAGE_ABORT))
         return wrong(s, 0, r, "failed without setting the abort word", 0);
     for (int i = 0; i < s->launches; i++)
-        if (check_data(s, i, r) || check_marks(s, i, r)) return 1;
+        if (check_data(s, i, r) || check_marks(s, i, r) || check_sums(s, i, r)) return 1;
     return 0;
 }
 
@@ -324,6 +339,7 @@ static void end(struct schedule *s)
     for (int i = 0; i < s->launches; i++) {
         free(s->step[i].expected);
         free(s->step[i].junk);
+        norm_data_free(&s->step[i].norm.data);
         for (int r = 0; r < s->rig->ranks; r++) {
             free(s->step[i].part[r].input);
             free(s->step[i].part[r].before);

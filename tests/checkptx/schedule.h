@@ -4,6 +4,7 @@
 #define SMFAR_TESTS_SCHEDULE_H
 
 #include "case.h"
+#include "norm.h"
 #include "rig.h"
 
 enum {
@@ -32,6 +33,7 @@ struct step {
     size_t bytes;
     unsigned char *expected, *junk;
     struct part part[RIG_MAX_RANKS];
+    struct norm_step norm; /* of the rms_norm kernels */
 };
 
 struct schedule {
@@ -56,8 +58,10 @@ struct schedule {
 /* Draws what happens. */
 void schedule_draw(struct schedule *s);
 
-/* Of launch i on rank r. */
-void schedule_arguments(const struct schedule *s, int i, int r, struct kargs *args_out);
+/* Of launch i on rank r, for blocks of so many threads; the part behind the common one is for the
+ * rms_norm kernels. */
+void schedule_arguments(const struct schedule *s, int i, int r, int threads,
+                        struct norm_kargs *args_out);
 
 static inline unsigned schedule_random(struct schedule *s, unsigned limit)
 {

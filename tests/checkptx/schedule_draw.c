@@ -45,6 +45,7 @@ static void draw_step(struct schedule *s, struct step *step)
         step->c.flags = schedule_random(s, 4) == 0;
         step->c.real = schedule_random(s, 2) ? 2 : 0;
     }
+    if (norm_is(id)) norm_step_draw(&step->c, &step->norm);
     step->bytes = schedule_is_barrier(s) ? 0 : step->c.count * element_of(step);
 }
 
@@ -106,7 +107,8 @@ static void place_part(const struct schedule *s, int i, int r, struct kargs *arg
     if (step->c.place == STAGED_IN_PLACE) args->dst = args->src;
 }
 
-void schedule_arguments(const struct schedule *s, int i, int r, struct kargs *args_out)
+void schedule_arguments(const struct schedule *s, int i, int r, int threads,
+                        struct norm_kargs *args_out)
 {
     struct kargs args;
     rig_arguments(s->rig, r, 0, &args);
@@ -116,5 +118,6 @@ void schedule_arguments(const struct schedule *s, int i, int r, struct kargs *ar
     args.done = 1;
     args.hash = s->hash + (uint32_t)i + (s->kind == DIFFERENT && r == s->chosen);
     place_part(s, i, r, &args);
-    *args_out = args;
+    norm_step_arguments(s->rig, r, &s->step[i].c, &s->step[i].norm, GUARD + SLOT * (size_t)i, SLOT,
+                        threads, &args, args_out);
 }

@@ -5,7 +5,8 @@ each of these says why.
 """
 
 from data import DATA
+from norm import NORM
 from order import BARRIER, BLOCKS
 from push import PUSH
 
-ALL = BARRIER + BLOCKS + DATA + PUSH
+ALL = BARRIER + BLOCKS + DATA + PUSH + NORM
