@@ -296,6 +296,36 @@ SMFAR_EXPORT enum smfar_status smfar_scatter(const void *const *send, void *recv
                                              enum smfar_dtype dtype, int root, smfar_comm *comm,
                                              smfar_stream stream);
 
+/* What becomes of the sums that smfar_all_reduce_rms_norm normalises. */
+enum smfar_sums {
+    SMFAR_SUMS_NONE,      /* nothing is added and nobody gets them */
+    SMFAR_SUMS_SHARDED,   /* `residual` holds this rank's own rows and is updated in place */
+    SMFAR_SUMS_REPLICATED /* every rank's `sums` gets all of them; `residual` may be added */
+};
+
+/* What smfar_all_reduce_rms_norm normalises: `rows` of `hidden` elements, one after the other. Rank
+ * r's own rows are those from rows * r / ranks up to rows * (r + 1) / ranks. */
+struct smfar_rms_norm {
+    size_t rows, hidden;           /* hidden: elements of a row, below 2^24 */
+    enum smfar_dtype dtype;        /* F32, F16 or BF16: of all but the weight */
+    enum smfar_dtype weight_dtype; /* one of these, or F64 */
+    const void *weight;            /* `hidden` numbers, or NULL: ones */
+    double eps;                    /* added to the mean square */
+    enum smfar_sums sums_layout;
+    void *residual; /* added to the sums: own rows, or all of them, or NULL (REPLICATED alone) */
+    void *sums;     /* REPLICATED alone; may be `residual` */
+};
+
+/* recv = (s / sqrt(mean of s^2 in its row + eps)) * weight, where s = sum over ranks of send +
+ * residual. The sum over ranks is rounded to the type, and so is that with the residual; statistics
+ * are made in fp32 and the result is rounded once. send may equal recv. Where recv lies in the
+ * window, nothing is staged; so does `sums`, which must then lie at the same place on every rank
+ * (else SMFAR_ERR_MISMATCH), or on none in the window. Weight, eps and shapes must be the same on
+ * every rank. */
+SMFAR_EXPORT enum smfar_status smfar_all_reduce_rms_norm(const void *send, void *recv,
+                                                         const struct smfar_rms_norm *norm,
+                                                         smfar_comm *comm, smfar_stream stream);
+
 /* Ends (as work on the stream) once every rank's barrier has begun. */
 SMFAR_EXPORT enum smfar_status smfar_barrier(smfar_comm *comm, smfar_stream stream);
 

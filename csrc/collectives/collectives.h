@@ -18,6 +18,8 @@ enum smfar_status all_to_all_v_enqueue(struct call *call, const void *const *sen
                                        const size_t *recv_count);
 enum smfar_status gather_enqueue(struct call *call, const void *send, void *const *recv);
 enum smfar_status scatter_enqueue(struct call *call, const void *const *send, void *recv);
+enum smfar_status rms_norm_enqueue(struct call *call, const void *send, void *recv,
+                                   const struct smfar_rms_norm *norm);
 
 /* What the plan of a call is made from. */
 struct plan_query collective_query(const struct call *call);

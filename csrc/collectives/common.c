@@ -15,6 +15,13 @@ struct plan_cache {
     } entry[CACHED_PLANS];
 };
 
+/* Do the sums of all rows pass through the staging slot beside the results? */
+static int takes_halves(const struct call *call)
+{
+    return call->collective == COLLECTIVE_RMS_NORM && call->root == SMFAR_SUMS_REPLICATED &&
+           !call->place;
+}
+
 struct plan_query collective_query(const struct call *call)
 {
     const struct smfar_comm *comm = call->comm;
@@ -22,6 +29,8 @@ struct plan_query collective_query(const struct call *call)
                                .dtype = call->dtype,
                                .op = call->op,
                                .count = call->count,
+                               .row = call->row,
+                               .halves = takes_halves(call),
                                .ranks = comm->ranks,
                                .captured = call->graph != NULL,
                                .agreed = comm->agreed,
@@ -39,6 +48,7 @@ static int same_call(const struct plan_query *query, const struct call *call)
     return query->ranks && query->count == call->count && (int)query->dtype == call->dtype &&
            (int)query->op == call->op && query->collective == call->collective &&
            query->captured == (call->graph != NULL) &&
+           query->row == call->row && query->halves == takes_halves(call) &&
            query->hint.algorithm == plan_hint.algorithm &&
            query->hint.sm_budget == plan_hint.sm_budget;
 }

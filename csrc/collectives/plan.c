@@ -51,7 +51,7 @@ static int default_budget(int multicast, int ranks)
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-static int budget_of(const struct plan_query *query, int multicast)
+int plan_budget(const struct plan_query *query, int multicast)
 {
     int budget = default_budget(multicast, query->ranks);
     if (query->agreed.sm_budget) budget = query->agreed.sm_budget;
@@ -81,7 +81,7 @@ static void shape(const struct plan_query *query, struct plan *plan)
     if (plan->algorithm == ALGORITHM_PUSH_PEER) each = 16;
     if (each < 16) each = 16;
     uint64_t threads = (bytes_per_launch(query, plan) + each - 1) / each;
-    int most = multicast ? MC_THREADS : PEER_THREADS, budget = budget_of(query, multicast);
+    int most = multicast ? MC_THREADS : PEER_THREADS, budget = plan_budget(query, multicast);
     int extra = plan->algorithm == ALGORITHM_PUSH_PEER ? 32 : 0; /* a warp that moves no data */
     most -= extra;
     uint64_t blocks = (threads + (uint64_t)most - 1) / (uint64_t)most;
@@ -287,6 +287,8 @@ enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_ou
     plan.chunk = chunk_elements(query);
     if (is_reduction(query->collective))
         status = plan_reduction(query, &plan);
+    else if (query->collective == COLLECTIVE_RMS_NORM)
+        status = plan_norm(query, &plan);
     else if (query->collective == COLLECTIVE_BARRIER)
         plan_barrier(query, &plan);
     else if (query->collective == COLLECTIVE_ALL_TO_ALL_V)

@@ -33,6 +33,8 @@ struct plan_query {
     enum smfar_dtype dtype;
     enum smfar_op op;
     uint64_t count;
+    uint32_t row; /* elements of a row, of RMS_NORM: a step takes whole ones */
+    int halves;   /* the staging slot takes two tensors */
     int ranks;
     int captured; /* in a graph: what streams write and wait for would be the same at each replay */
     struct agreed agreed;
@@ -46,6 +48,7 @@ struct plan {
     enum kernel_id kernel;    /* KERNELS where no kernel moves data */
     int streams;              /* the streams meet; no kernel waits for another rank */
     int blocks, threads;
+    int group;      /* threads to a row, of RMS_NORM */
     uint64_t chunk; /* elements in one step */
     size_t leg;     /* bytes that a split all-reduce reduces, and then copies, at a time */
     char reason[160];
@@ -56,6 +59,12 @@ struct plan_cache;
 
 /* The calling thread's. */
 extern _Thread_local struct hint plan_hint;
+
+/* The most blocks that the call may have. */
+int plan_budget(const struct plan_query *query, int multicast);
+
+/* plan_norm.c: of RMS_NORM. */
+enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan);
 
 /* SMFAR_ERR_UNSUPPORTED, naming op and type, when there is no way yet. */
 enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_out);

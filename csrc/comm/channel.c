@@ -18,6 +18,8 @@ static uint32_t hash_call(const struct call *call)
 {
     uint64_t scale;
     memcpy(&scale, &call->scale, sizeof(scale));
+    /* the others write to that place by my number, not by theirs */
+    uint64_t place = call->collective == COLLECTIVE_RMS_NORM ? call->place : 0;
     uint64_t words[] = {(uint64_t)call->collective,
                         (uint64_t)call->dtype,
                         (uint64_t)call->op,
@@ -25,6 +27,8 @@ static uint32_t hash_call(const struct call *call)
                         call->count,
                         (uint64_t)call->kernel,
                         (uint64_t)call->streams,
+                        call->row,
+                        place,
                         scale};
     uint64_t hash = hash_bytes(words, sizeof(words));
     return (uint32_t)(hash ^ hash >> 32);
@@ -45,6 +49,7 @@ static void announce(const struct call *call)
     entry->kernel = call->kernel;
     entry->count = call->count;
     entry->scale = call->scale;
+    entry->row = call->row;
     entry->place = call->place;
     entry->chain = ring_chain(comm, call->sequence, call->hash);
     atomic_store_explicit(&entry->sequence, call->sequence, memory_order_release);

@@ -11,9 +11,10 @@ struct call {
     struct smfar_comm *comm;
     CUstream stream;
     enum collective collective;
-    int dtype, op, root; /* -1 where the collective has none */
-    double scale;        /* of PREMUL_SUM, else 0 */
+    int dtype, op, root; /* -1 where the collective has none; of RMS_NORM root is a layout */
+    double scale;        /* of PREMUL_SUM, of RMS_NORM eps, else 0 */
     uint64_t count;      /* elements, as the caller gave it */
+    uint32_t row;        /* elements of a row, of RMS_NORM, else 0 */
     enum kernel_id kernel;
     uint64_t sequence; /* set by channel_begin */
     uint32_t hash;     /* of all that must be equal on every rank */

@@ -2,11 +2,17 @@
 #include "names.h"
 
 static const char *const collectives[COLLECTIVES] = {
-    [COLLECTIVE_ALL_REDUCE] = "all_reduce", [COLLECTIVE_BROADCAST] = "broadcast",
-    [COLLECTIVE_ALL_GATHER] = "all_gather", [COLLECTIVE_BARRIER] = "barrier",
-    [COLLECTIVE_REDUCE] = "reduce",         [COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
-    [COLLECTIVE_ALL_TO_ALL] = "all_to_all", [COLLECTIVE_GATHER] = "gather",
-    [COLLECTIVE_SCATTER] = "scatter",       [COLLECTIVE_ALL_TO_ALL_V] = "all_to_all_v",
+    [COLLECTIVE_ALL_REDUCE] = "all_reduce",
+    [COLLECTIVE_BROADCAST] = "broadcast",
+    [COLLECTIVE_ALL_GATHER] = "all_gather",
+    [COLLECTIVE_BARRIER] = "barrier",
+    [COLLECTIVE_REDUCE] = "reduce",
+    [COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
+    [COLLECTIVE_ALL_TO_ALL] = "all_to_all",
+    [COLLECTIVE_GATHER] = "gather",
+    [COLLECTIVE_SCATTER] = "scatter",
+    [COLLECTIVE_ALL_TO_ALL_V] = "all_to_all_v",
+    [COLLECTIVE_RMS_NORM] = "all_reduce_rms_norm",
 };
 
 static const struct {

@@ -20,6 +20,7 @@ static int read_entry(const struct smfar_comm *comm, int rank, uint64_t sequence
     entry_out->chain = entry->chain;
     entry_out->count = entry->count;
     entry_out->scale = entry->scale;
+    entry_out->row = entry->row;
     entry_out->place = entry->place;
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&entry->sequence, memory_order_relaxed) == sequence;
@@ -74,13 +75,27 @@ uint64_t ring_difference(const struct smfar_comm *comm, uint64_t sequence)
     return 0;
 }
 
+static int describe_norm(const struct page_entry *entry, char *text, size_t size)
+{
+    static const char *const layouts[] = {"no residual", "sharded residual", "replicated sums"};
+    int n = snprintf(text, size, "rows of %u, eps %.9g, %s", entry->row, entry->scale,
+                     layouts[entry->root]);
+    if (entry->place)
+        n += snprintf(text + n, size - (size_t)n, " at byte %llu of the window",
+                      (unsigned long long)entry->place);
+    return n + snprintf(text + n, size - (size_t)n, ", ");
+}
+
 void ring_describe_entry(const struct page_entry *entry, char *text, size_t size)
 {
     int n = snprintf(text, size, "%s(", name_collective(entry->collective));
     if (entry->op >= 0) n += snprintf(text + n, size - (size_t)n, "%s, ", name_op(entry->op));
     if (entry->op == SMFAR_PREMUL_SUM)
         n += snprintf(text + n, size - (size_t)n, "scale %.17g, ", entry->scale);
-    if (entry->root >= 0) n += snprintf(text + n, size - (size_t)n, "root %d, ", entry->root);
+    if (entry->collective == COLLECTIVE_RMS_NORM)
+        n += describe_norm(entry, text + n, size - (size_t)n);
+    else if (entry->root >= 0)
+        n += snprintf(text + n, size - (size_t)n, "root %d, ", entry->root);
     if (entry->dtype >= 0)
         n += snprintf(text + n, size - (size_t)n, "%s, %llu elements, ", name_dtype(entry->dtype),
                       (unsigned long long)entry->count);

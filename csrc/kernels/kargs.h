@@ -38,21 +38,18 @@
 #define DONE_REPLAYED 2 /* the next collective of a graph may have the channel */
 
 /* struct norm_kargs: the argument of the rms_norm kernels. It begins with struct kargs, whose chunk
- * is of whole rows; this rank sums and normalises its own of them. */
-#define NORM_WEIGHT KARGS_BYTES + 0 /* u64: by what results are multiplied, one per column, or 0   \
-                                     */
-#define NORM_RESIDUAL                                                                              \
-    KARGS_BYTES + 8 /* u64: what is added to the sums, or 0; as the chunk lies, but of it only     \
-                     * my own rows need be there */
-#define NORM_SPREAD KARGS_BYTES + 16   /* u64: where the sums go in every window, bytes, or 0 */
-#define NORM_SUMS_DST KARGS_BYTES + 24 /* u64: output to copy these out to last, or 0 */
-#define NORM_HIDDEN KARGS_BYTES + 32   /* u32: elements of a row */
-#define NORM_FIRST KARGS_BYTES + 36    /* u32: my first row's number in the chunk */
-#define NORM_ROWS KARGS_BYTES + 40     /* u32: how many are mine */
-#define NORM_GROUP                                                                                 \
-    KARGS_BYTES + 44 /* u32: threads to a row: 32 times a power of two, of which several make a    \
-                      * block, at most 15 unless each is one warp */
-#define NORM_KEPT KARGS_BYTES + 48 /* u32: not 0: sums of my own rows go back to NORM_RESIDUAL */
+ * is of whole rows; this rank sums and normalises its own of them. The residual lies as the chunk
+ * does, but of it only my own rows need be there. A group is 32 threads times a power of two;
+ * several make a block, at most 15 unless each is one warp. */
+#define NORM_WEIGHT KARGS_BYTES + 0       /* u64: what multiplies each column, or 0 */
+#define NORM_RESIDUAL KARGS_BYTES + 8     /* u64: what is added to the sums, or 0 */
+#define NORM_SPREAD KARGS_BYTES + 16      /* u64: where the sums go in every window, or 0 */
+#define NORM_SUMS_DST KARGS_BYTES + 24    /* u64: output to copy these out to last, or 0 */
+#define NORM_HIDDEN KARGS_BYTES + 32      /* u32: elements of a row */
+#define NORM_FIRST KARGS_BYTES + 36       /* u32: my first row's number in the chunk */
+#define NORM_ROWS KARGS_BYTES + 40        /* u32: how many are mine */
+#define NORM_GROUP KARGS_BYTES + 44       /* u32: threads to a row */
+#define NORM_KEPT KARGS_BYTES + 48        /* u32: not 0: my own sums go back to the residual */
 #define NORM_WEIGHT_TYPE KARGS_BYTES + 52 /* u32: one of NORM_WEIGHT_* */
 #define NORM_EPS KARGS_BYTES + 56         /* f32 */
 #define NORM_BYTES 304

@@ -1,0 +1,92 @@
+/* The public all-reduce with RMSNorm: arguments are checked here, then it is called under the
+ * communicator's lock. */
+#include "api.h"
+
+static const char what[] = "all_reduce_rms_norm";
+
+/* In fp32 the number of elements that a mean divides by is exact below this; and no weight has more
+ * columns. */
+enum { MOST_HIDDEN = 1 << 24 };
+
+static enum smfar_status check_shape(const struct smfar_rms_norm *norm)
+{
+    if (norm->hidden < 1 || norm->hidden >= MOST_HIDDEN)
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: rows of %zu elements; 1 to 2^24 - 1 will do", what,
+                    norm->hidden);
+    if (norm->rows > UINT32_MAX)
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: %zu rows cannot be right", what, norm->rows);
+    if (!(norm->eps >= 0)) /* also NaN */
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: eps is %g; zero or more will do", what, norm->eps);
+    return SMFAR_OK;
+}
+
+static enum smfar_status check_weight(const struct smfar_rms_norm *norm)
+{
+    int dtype = (int)norm->weight_dtype;
+    if (!norm->weight) return SMFAR_OK;
+    if (dtype != SMFAR_F16 && dtype != SMFAR_BF16 && dtype != SMFAR_F32 && dtype != SMFAR_F64)
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: a weight of %s; f16, bf16, f32 or f64 will do", what,
+                    name_dtype(dtype));
+    return api_check_buffers(what, norm->weight, norm->weight, norm->hidden, dtype);
+}
+
+static int owns_rows(const struct smfar_rms_norm *norm, const struct smfar_comm *comm)
+{
+    size_t rank = (size_t)comm->rank, ranks = (size_t)comm->ranks;
+    return norm->rows * (rank + 1) / ranks > norm->rows * rank / ranks;
+}
+
+static enum smfar_status check_sums(const struct smfar_rms_norm *norm, const void *recv,
+                                    const struct smfar_comm *comm)
+{
+    size_t count = norm->rows * norm->hidden;
+    switch (norm->sums_layout) {
+    case SMFAR_SUMS_NONE:
+        if (!norm->residual && !norm->sums) return SMFAR_OK;
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: a residual or sums, but SMFAR_SUMS_NONE", what);
+    case SMFAR_SUMS_SHARDED:
+        return api_check_buffers(what, norm->residual, norm->residual,
+                                 comm && owns_rows(norm, comm) ? norm->hidden : 0,
+                                 (int)norm->dtype);
+    case SMFAR_SUMS_REPLICATED:
+        if (count && norm->sums == recv)
+            return FAIL(SMFAR_ERR_ARGUMENT, "%s: the sums go where the results go", what);
+        enum smfar_status status =
+            api_check_buffers(what, norm->sums, norm->sums, count, (int)norm->dtype);
+        return status == SMFAR_OK && norm->residual
+                   ? api_check_buffers(what, norm->residual, norm->residual, count,
+                                       (int)norm->dtype)
+                   : status;
+    default:
+        return FAIL(SMFAR_ERR_ARGUMENT, "%s: %d is no smfar_sums", what, (int)norm->sums_layout);
+    }
+}
+
+static enum smfar_status check(const void *send, const void *recv,
+                               const struct smfar_rms_norm *norm, const struct smfar_comm *comm)
+{
+    if (!norm) return FAIL(SMFAR_ERR_ARGUMENT, "%s: the struct smfar_rms_norm is NULL", what);
+    enum smfar_status status = check_shape(norm);
+    if (status == SMFAR_OK) status = check_weight(norm);
+    if (status == SMFAR_OK)
+        status = api_check_buffers(what, send, recv, norm->rows * norm->hidden, (int)norm->dtype);
+    return status == SMFAR_OK ? check_sums(norm, recv, comm) : status;
+}
+
+enum smfar_status smfar_all_reduce_rms_norm(const void *send, void *recv,
+                                            const struct smfar_rms_norm *norm, smfar_comm *comm,
+                                            smfar_stream stream)
+{
+    enum smfar_status status = check(send, recv, norm, comm);
+    if (status == SMFAR_OK) status = api_enter(comm);
+    if (status != SMFAR_OK) return status;
+    struct call call =
+        api_call(comm, stream, COLLECTIVE_RMS_NORM, (uint64_t)(norm->rows * norm->hidden));
+    call.dtype = (int)norm->dtype;
+    call.root = (int)norm->sums_layout;
+    call.scale = norm->eps;
+    call.row = (uint32_t)norm->hidden;
+    status = rms_norm_enqueue(&call, send, recv, norm);
+    api_leave(comm);
+    return status;
+}

@@ -1,0 +1,82 @@
+/* The plan of an all-reduce with RMSNorm: how rows are dealt to blocks and groups of threads. */
+#include <stdio.h>
+
+#include "plan.h"
+
+enum { THREADS = 512, WARP = 32, MOST_GROUPS = 15 };
+
+/* Vectors of 16 bytes of a row that a warp takes at a time: see the norm_*.ptxh of ptx/. */
+static uint64_t warp_vectors(int multicast, int ranks)
+{
+    if (multicast) return 256;
+    return ranks == 8 ? 64 : 128;
+}
+
+/* As many threads as a row has work for: 32 times a power of two. */
+static int group_of(const struct plan_query *query, int multicast)
+{
+    uint64_t bytes = query->row * dtype_bytes((int)query->dtype);
+    uint64_t each = 16 * warp_vectors(multicast, query->ranks);
+    int group = WARP;
+    while (group < THREADS && (uint64_t)group / WARP * each < bytes)
+        group *= 2;
+    return group;
+}
+
+/* One row a block while there are blocks, then one a group. */
+static void shape(const struct plan_query *query, int multicast, struct plan *plan)
+{
+    uint64_t count = query->count < plan->chunk ? query->count : plan->chunk;
+    uint64_t rows = count / query->row / (uint64_t)query->ranks + 1, budget;
+    plan->group = group_of(query, multicast);
+    budget = (uint64_t)plan_budget(query, multicast);
+    plan->blocks = (int)(rows < budget ? rows : budget);
+    uint64_t groups = (rows + (uint64_t)plan->blocks - 1) / (uint64_t)plan->blocks;
+    uint64_t most = (uint64_t)(THREADS / plan->group);
+    if (most > MOST_GROUPS && plan->group > WARP) most = MOST_GROUPS;
+    plan->threads = plan->group * (int)(groups < most ? groups : most);
+}
+
+static enum smfar_status cut_rows(const struct plan_query *query, struct plan *plan)
+{
+    if (query->halves) plan->chunk /= 2;
+    plan->chunk = plan->chunk / query->row * query->row;
+    if (plan->chunk) return SMFAR_OK;
+    return FAIL(SMFAR_ERR_UNSUPPORTED,
+                "all_reduce_rms_norm: a row of %u elements of %s does not fit the staging slot of "
+                "%zu bytes%s; set SMFAR_CHUNK_BYTES to more, on every rank",
+                query->row, name_dtype((int)query->dtype), query->agreed.chunk_bytes,
+                query->halves ? ", which takes its sums, too" : "");
+}
+
+static enum smfar_status refuse(const struct plan_query *query)
+{
+    if (query->hint.sm_budget == SMFAR_NO_SMS)
+        return FAIL(SMFAR_ERR_UNSUPPORTED, "all_reduce_rms_norm without an SM: copy engines cannot "
+                                           "add; allow one block or more");
+    return FAIL(SMFAR_ERR_UNSUPPORTED,
+                "all_reduce_rms_norm of %s is not available: it takes f32, f16 and bf16",
+                name_dtype((int)query->dtype));
+}
+
+enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan)
+{
+    enum algorithm wish = query->hint.algorithm;
+    int peers = wish >= ALGORITHM_ONESHOT_PEER && wish < ALGORITHMS;
+    int multicast = query->agreed.multicast && !peers;
+    plan->name = multicast ? "fused_mc" : "fused_peer";
+    plan->kernel =
+        kernel_find(multicast ? "rms_norm_mc" : "rms_norm_peer", SMFAR_SUM, query->dtype);
+    if (plan->kernel == KERNELS || query->hint.sm_budget == SMFAR_NO_SMS) return refuse(query);
+    enum smfar_status status = cut_rows(query, plan);
+    if (status != SMFAR_OK) return status;
+    shape(query, multicast, plan);
+    if (multicast)
+        snprintf(plan->reason, sizeof(plan->reason), "multicast is on");
+    else if (query->agreed.multicast)
+        snprintf(plan->reason, sizeof(plan->reason), "peers were asked for");
+    else
+        snprintf(plan->reason, sizeof(plan->reason), "multicast is %.120s",
+                 query->multicast_reason);
+    return SMFAR_OK;
+}
