@@ -16,7 +16,7 @@ torch, at the first use; nothing touches a GPU before the first collective on on
 import torch as _torch  # noqa: F401
 
 from smfar import backend as _backend
-from smfar import ops
+from smfar import nn, ops
 from smfar.hints import algorithm, sm_budget
 from smfar.pool import mem_pool
 from smfar.report import Path, SoftKernel, describe, explain, report, soft_call_count, soft_stats
@@ -31,6 +31,7 @@ __all__ = [
     "empty",
     "explain",
     "mem_pool",
+    "nn",
     "ops",
     "report",
     "sm_budget",

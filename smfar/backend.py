@@ -29,6 +29,9 @@ def shim():
             f"smfar was built for torch {built}, not for the installed {torch.__version__}; "
             f"{_REINSTALL}"
         )
+    from smfar import norm  # which needs this module
+
+    norm.register()
     return found
 
 

@@ -4,6 +4,9 @@ import torch
 import torch.distributed as dist
 
 from smfar import backend
+from smfar.norm import all_reduce_rms_norm, all_reduce_rms_norm_, own_rows
+
+__all__ = ["all_reduce_", "all_reduce_rms_norm", "all_reduce_rms_norm_", "own_rows"]
 
 
 def all_reduce_(tensor, op="sum", group=None):

@@ -6,10 +6,18 @@
 #include <torch/library.h>
 
 #include "ops.h"
-#include "process_group.h"
 #include "stream.h"
 
 namespace smfar {
+
+c10::intrusive_ptr<ProcessGroupSmfar> groupIn(const c10::intrusive_ptr<c10d::ProcessGroup>& whole,
+                                              c10::Device device) {
+  const auto backend = whole->getBackend(device.type());
+  auto group = c10::dynamic_intrusive_pointer_cast<ProcessGroupSmfar>(backend);
+  TORCH_CHECK_VALUE(group, "smfar: group \"", whole->getGroupName(), "\" serves ", device.type(),
+                    " tensors with ", backend->getBackendName(), ", not with smfar");
+  return group;
+}
 
 namespace {
 
@@ -24,15 +32,6 @@ smfar_op opNamed(const std::string& name) {
   if (name == "bxor") return SMFAR_BXOR;
   TORCH_CHECK_VALUE(false, "smfar: all_reduce_: \"", name,
                     "\" is none of sum, avg, product, min, max, band, bor, bxor");
-}
-
-c10::intrusive_ptr<ProcessGroupSmfar> groupIn(const c10::intrusive_ptr<c10d::ProcessGroup>& whole,
-                                              c10::Device device) {
-  const auto backend = whole->getBackend(device.type());
-  auto group = c10::dynamic_intrusive_pointer_cast<ProcessGroupSmfar>(backend);
-  TORCH_CHECK_VALUE(group, "smfar: group \"", whole->getGroupName(), "\" serves ", device.type(),
-                    " tensors with ", backend->getBackendName(), ", not with smfar");
-  return group;
 }
 
 at::Tensor& allReduce(at::Tensor& tensor, const std::string& op, const std::string& group) {
