@@ -75,19 +75,24 @@ demo: lib
 
 # as a program of one's own is built and linked
 HELLO := $(B)/bin/$(if $(MPI),hello_mpi,hello)
+NORM := $(B)/bin/$(if $(MPI),rms_norm_mpi,rms_norm)
 smfar/libsmfar.so smfar/libsmfar_soft.so:
 	@$(MAKE) --no-print-directory lib
-$(HELLO): examples/hello.c csrc/smfar.h smfar/libsmfar.so smfar/libsmfar_soft.so
+$(HELLO): examples/hello.c
+$(NORM): examples/rms_norm.c
+$(HELLO) $(NORM): csrc/smfar.h smfar/libsmfar.so smfar/libsmfar_soft.so
 	@mkdir -p $(@D)
-	$(Q)$(if $(MPI),mpicc -DMPI,$(CC)) -O2 -Wall -pthread -Icsrc $< -Lsmfar -lsmfar \
-	    -Wl,-rpath,'$(CURDIR)/smfar' -o $@
+	$(Q)$(if $(MPI),mpicc -DMPI,$(CC)) -O2 -Wall -pthread -Icsrc $(filter %.c,$^) -Lsmfar -lsmfar \
+	    -lm -ldl -Wl,-rpath,'$(CURDIR)/smfar' -o $@
 
-hello: $(HELLO)
+hello: $(HELLO) $(NORM)
 ifdef MPI
 	timeout 60 mpirun --oversubscribe -n 4 $(HELLO)
+	SOFT=1 timeout 60 mpirun --oversubscribe -n 4 $(NORM)
 else
 	NTHREADS=4 timeout 60 $(HELLO)
 	NPROCS=4 timeout 60 $(HELLO)
+	SOFT=1 NTHREADS=4 timeout 60 $(NORM)
 endif
 
 # ---- tests ----
