@@ -3,12 +3,22 @@
 import argparse
 import sys
 
-from smfar import bench, bench_held, bench_overlap, bench_plot, bench_skew, bench_table, kernels
+from smfar import (
+    bench,
+    bench_held,
+    bench_norm,
+    bench_overlap,
+    bench_plot,
+    bench_skew,
+    bench_table,
+    kernels,
+)
 
 BENCHES = {
     "overlap": (bench_overlap, "what an all-reduce costs the matrix products beside it"),
     "skew": (bench_skew, "what waiting for a late rank costs"),
     "held": (bench_held, "copies while a kernel holds every multiprocessor"),
+    "norm": (bench_norm, "an all-reduce with RMSNorm in one launch, and one by one"),
     "table": (bench_table, "the figures of --json as tables of Markdown"),
     "plot": (bench_plot, "the figures of --json as a picture"),
 }

@@ -36,6 +36,15 @@ COLUMNS = {
         ("SM-µs", "{sm_us:.1f}"),
         ("of it waiting", "{waiting_sm_us:.1f}"),
     ],
+    "norm": [
+        ("tokens x hidden", "{tokens} x {hidden}"),
+        ("path", "{path}"),
+        ("time", "{us:.1f} ± {spread:.1f}"),
+        ("device", "{device_us:.1f}"),
+        ("blocks x threads", "{blocks} x {threads}"),
+        ("kernels", "{kernels:.1f}"),
+        ("SM-µs", "{sm_us:.1f}"),
+    ],
     "held": [
         ("path", "{path}"),
         ("bytes sent", "{sent}"),

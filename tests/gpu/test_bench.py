@@ -47,6 +47,14 @@ def test_overlap(tmp_path):
         expect_held(workload["rows"])
 
 
+def test_norm(tmp_path):
+    options = ("norm", "--tokens", "3,64", "--hidden", "1024", "--repeats", "2")
+    rows = bench(tmp_path, *options)["norm"]
+    assert len({(row["tokens"], row["path"]) for row in rows}) == 14
+    assert all(row["us"] > 0 and row["wrong"] == 0 for row in rows)
+    expect_held(rows)
+
+
 def test_skew(tmp_path):
     rows = bench(tmp_path, "skew", "--bytes", "1M")["skew"]
     assert {row["late_ms"] for row in rows} == {0, 1, 2, 5}
