@@ -83,7 +83,7 @@ enum smfar_status smfar_all_reduce_rms_norm(const void *send, void *recv,
     struct call call =
         api_call(comm, stream, COLLECTIVE_RMS_NORM, (uint64_t)(norm->rows * norm->hidden));
     call.dtype = (int)norm->dtype;
-    call.root = (int)norm->sums_layout;
+    call.root = norm_root(norm->sums_layout, norm->weight ? (int)norm->weight_dtype : -1);
     call.scale = norm->eps;
     call.row = (uint32_t)norm->hidden;
     status = rms_norm_enqueue(&call, send, recv, norm);

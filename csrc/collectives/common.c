@@ -18,8 +18,8 @@ struct plan_cache {
 /* Do the sums of all rows pass through the staging slot beside the results? */
 static int takes_halves(const struct call *call)
 {
-    return call->collective == COLLECTIVE_RMS_NORM && call->root == SMFAR_SUMS_REPLICATED &&
-           !call->place;
+    return call->collective == COLLECTIVE_RMS_NORM &&
+           norm_layout(call->root) == SMFAR_SUMS_REPLICATED && !call->place;
 }
 
 struct plan_query collective_query(const struct call *call)

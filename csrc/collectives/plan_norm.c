@@ -27,9 +27,10 @@ static int group_of(const struct plan_query *query, int multicast)
 static void shape(const struct plan_query *query, int multicast, struct plan *plan)
 {
     uint64_t count = query->count < plan->chunk ? query->count : plan->chunk;
-    uint64_t rows = count / query->row / (uint64_t)query->ranks + 1, budget;
+    uint64_t ranks = (uint64_t)query->ranks, budget = (uint64_t)plan_budget(query, multicast);
+    uint64_t rows = (count / query->row + ranks - 1) / ranks; /* a rank's own */
+    if (rows == 0) rows = 1;
     plan->group = group_of(query, multicast);
-    budget = (uint64_t)plan_budget(query, multicast);
     plan->blocks = (int)(rows < budget ? rows : budget);
     uint64_t groups = (rows + (uint64_t)plan->blocks - 1) / (uint64_t)plan->blocks;
     uint64_t most = (uint64_t)(THREADS / plan->group);

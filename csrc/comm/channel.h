@@ -11,7 +11,7 @@ struct call {
     struct smfar_comm *comm;
     CUstream stream;
     enum collective collective;
-    int dtype, op, root; /* -1 where the collective has none; of RMS_NORM root is a layout */
+    int dtype, op, root; /* -1 where the collective has none; see norm_root for RMS_NORM */
     double scale;        /* of PREMUL_SUM, of RMS_NORM eps, else 0 */
     uint64_t count;      /* elements, as the caller gave it */
     uint32_t row;        /* elements of a row, of RMS_NORM, else 0 */

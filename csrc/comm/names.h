@@ -19,6 +19,14 @@ enum collective {
     COLLECTIVES
 };
 
+/* What RMS_NORM has in place of a root: how the sums lie, and the weight's type (-1: no weight). */
+static inline int norm_root(enum smfar_sums layout, int weight_dtype)
+{
+    return (int)layout | (weight_dtype + 1) << 2;
+}
+static inline enum smfar_sums norm_layout(int root) { return (enum smfar_sums)(root & 3); }
+static inline int norm_weight(int root) { return (root >> 2) - 1; }
+
 const char *name_collective(int collective);
 const char *name_dtype(int dtype);
 const char *name_op(int op);

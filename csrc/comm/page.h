@@ -20,7 +20,7 @@ struct page_entry {
     int32_t collective, dtype, op, root;
     uint32_t kernel; /* enum kernel_id */
     uint32_t chain;  /* hash of this and all earlier calls */
-    uint32_t row;    /* of RMS_NORM, whose root is a layout, scale eps and place that of the sums */
+    uint32_t row;    /* of RMS_NORM, whose scale is eps and place that of the sums */
     uint64_t count;
     double scale;   /* of PREMUL_SUM */
     uint64_t place; /* where in its window the rank wants what others copy to it; 0: in the slot */

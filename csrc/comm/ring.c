@@ -77,9 +77,11 @@ uint64_t ring_difference(const struct smfar_comm *comm, uint64_t sequence)
 
 static int describe_norm(const struct page_entry *entry, char *text, size_t size)
 {
-    static const char *const layouts[] = {"no residual", "sharded residual", "replicated sums"};
-    int n = snprintf(text, size, "rows of %u, eps %.9g, %s", entry->row, entry->scale,
-                     layouts[entry->root]);
+    static const char *const layouts[] = {"no residual", "sharded residual", "replicated sums",
+                                          "unknown"};
+    int weight = norm_weight(entry->root);
+    int n = snprintf(text, size, "rows of %u, eps %.9g, %s weight, %s", entry->row, entry->scale,
+                     weight < 0 ? "no" : name_dtype(weight), layouts[norm_layout(entry->root)]);
     if (entry->place)
         n += snprintf(text + n, size - (size_t)n, " at byte %llu of the window",
                       (unsigned long long)entry->place);

@@ -253,6 +253,12 @@ static void another_shape(struct smfar_rms_norm *norm, const struct seat *seat)
     norm->hidden = 4;
 }
 
+static void another_weight(struct smfar_rms_norm *norm, const struct seat *seat)
+{
+    norm->weight = seat->plain[RESULT];
+    norm->weight_dtype = SMFAR_F32;
+}
+
 static void another_layout(struct smfar_rms_norm *norm, const struct seat *seat)
 {
     norm->sums_layout = SMFAR_SUMS_SHARDED;
@@ -291,13 +297,14 @@ int main(void)
     struct options options[] = {{0, 0}, {1, 0}, {0, 4096}, {1, 4096}};
     struct difference differences[] = {{{0, 0}, another_eps, "eps 1e-05"},
                                        {{0, 0}, another_shape, "rows of 4"},
+                                       {{1, 0}, another_weight, "f32 weight"},
                                        {{1, 0}, another_layout, "sharded residual"},
                                        {{0, 0}, another_place, "of the window"}};
     for (int i = 0; i < 4; i++)
         for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
             ranks_run(ranks, all_layouts, &options[i]);
     ranks_run(3, refusals, &options[2]);
-    for (int i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof differences / sizeof *differences; i++)
         ranks_run(3, one_differs, &differences[i]);
     switch_expect_no_leaks();
     return unit_end();

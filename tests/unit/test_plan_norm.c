@@ -1,0 +1,120 @@
+/* Units of collectives/plan_norm: rows are dealt to groups that a kernel can have, within the
+ * budget. */
+#include "../../csrc/collectives/plan.h"
+
+#include "unit.h"
+
+static struct plan_query query_of(uint64_t rows, uint32_t hidden)
+{
+    return (struct plan_query){
+        .collective = COLLECTIVE_RMS_NORM,
+        .dtype = SMFAR_BF16,
+        .op = (enum smfar_op) - 1,
+        .count = rows * hidden,
+        .row = hidden,
+        .ranks = 4,
+        .agreed = {.resident_blocks = 100, .multicast = 1, .chunk_bytes = 32 << 20},
+        .multicast_reason = "off: no switch here",
+    };
+}
+
+static struct plan plan_of(const struct plan_query *query)
+{
+    struct plan plan;
+    enum smfar_status status = plan_make(query, &plan);
+    REQUIRE(status == SMFAR_OK, "%s", smfar_last_error());
+    return plan;
+}
+
+static void check_kernel(void)
+{
+    struct plan_query query = query_of(64, 4096);
+    struct plan plan = plan_of(&query);
+    EXPECT_EQ(plan.kernel, KERNEL_rms_norm_mc_sum_bf16);
+    EXPECT_HAS(plan.name, "fused_mc");
+    query.hint.algorithm = ALGORITHM_TWOSHOT_PEER;
+    plan = plan_of(&query);
+    EXPECT_EQ(plan.kernel, KERNEL_rms_norm_peer_sum_bf16);
+    EXPECT_HAS(plan.reason, "asked for");
+    query.hint.algorithm = ALGORITHM_ANY;
+    query.agreed.multicast = 0;
+    plan = plan_of(&query);
+    EXPECT_EQ(plan.kernel, KERNEL_rms_norm_peer_sum_bf16);
+    EXPECT_HAS(plan.reason, "no switch here");
+}
+
+/* Whatever the shape: what kargs.h says of groups, and no more blocks than allowed. */
+static void check_shapes(void)
+{
+    static const uint64_t rows[] = {0, 1, 5, 32, 1000, 100000};
+    static const uint32_t hidden[] = {1, 8, 255, 1024, 4096, 32768, 1 << 20};
+    for (int i = 0; i < 6 * 7 * 16; i++) {
+        struct plan_query query = query_of(rows[i % 6], hidden[i / 6 % 7]);
+        query.ranks = 1 + i / 42;
+        query.agreed.multicast = i % 2;
+        query.agreed.sm_budget = i % 5;
+        struct plan plan = plan_of(&query);
+        int groups = plan.threads / plan.group;
+        EXPECT(plan.group % 32 == 0 && (plan.group & (plan.group - 1)) == 0, "%d", plan.group);
+        EXPECT(plan.threads == groups * plan.group && plan.threads <= 512, "%d", plan.threads);
+        EXPECT(groups >= 1 && (groups <= 15 || plan.group == 32), "%d groups", groups);
+        EXPECT(plan.blocks >= 1 && plan.blocks <= (i % 5 ? i % 5 : 8), "%d blocks", plan.blocks);
+        EXPECT(plan.chunk % query.row == 0 && plan.chunk * 2 <= 32 << 20, "%llu in a step",
+               (unsigned long long)plan.chunk);
+    }
+}
+
+static void check_spread(void)
+{
+    struct plan_query query = query_of(16, 4096);
+    query.agreed.multicast = 0;
+    struct plan plan = plan_of(&query); /* four rows of its own: a block each */
+    EXPECT_EQ(plan.blocks, 4);
+    EXPECT_EQ(plan.threads, plan.group);
+    query = query_of(4096, 4096);
+    query.agreed.multicast = 0;
+    plan = plan_of(&query); /* many: several groups a block */
+    EXPECT_EQ(plan.blocks, 8);
+    EXPECT_EQ(plan.threads, 512);
+    EXPECT_EQ(plan.group, 128);
+}
+
+static void check_steps(void)
+{
+    struct plan_query query = query_of(100000, 1000);
+    uint64_t whole = plan_of(&query).chunk;
+    query.halves = 1;
+    uint64_t half = plan_of(&query).chunk;
+    EXPECT(half <= whole / 2 && half + 1000 > whole / 2 - 1000, "%llu and %llu",
+           (unsigned long long)whole, (unsigned long long)half);
+}
+
+static void expect_refusal(const struct plan_query *query, const char *words)
+{
+    struct plan plan;
+    EXPECT_EQ(plan_make(query, &plan), SMFAR_ERR_UNSUPPORTED);
+    EXPECT_HAS(smfar_last_error(), words);
+}
+
+static void check_refusals(void)
+{
+    struct plan_query query = query_of(4, 4096);
+    query.hint.sm_budget = SMFAR_NO_SMS;
+    expect_refusal(&query, "without an SM");
+    query = query_of(4, 4096);
+    query.dtype = SMFAR_F64;
+    expect_refusal(&query, "f32, f16 and bf16");
+    query = query_of(4, 4096);
+    query.agreed.chunk_bytes = 4096;
+    expect_refusal(&query, "SMFAR_CHUNK_BYTES");
+}
+
+int main(void)
+{
+    check_kernel();
+    check_shapes();
+    check_spread();
+    check_steps();
+    check_refusals();
+    return unit_end();
+}
