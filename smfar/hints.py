@@ -33,11 +33,11 @@ def sm_budget(blocks):
     threads than the forward pass: DDP's gradients need Options(sm_budget=).
 
     Args:
-        blocks: 1 or more. 0 allows no kernel at all, on every rank or on none: streams wait instead
-            of kernels, copy engines bring data straight into outputs of smfar.empty on other GPUs
-            (what lies elsewhere, or moves inside a GPU, is copied by the driver, which takes SMs for
-            that), and the call blocks the host until every rank has called. Reductions raise
-            NotImplementedError, since copy engines cannot add.
+        blocks: 1 or more. 0 allows no kernel at all, on every rank or on none: streams wait
+            instead of kernels, copy engines bring data straight into outputs of smfar.empty on
+            other GPUs (what lies elsewhere, or moves inside a GPU, is copied by the driver, which
+            takes SMs for that), and the call blocks the host until every rank has called.
+            Reductions raise NotImplementedError, since copy engines cannot add.
 
     Raises:
         ValueError: a negative number.
@@ -56,8 +56,8 @@ def algorithm(name):
     until every rank has called; other calls do not.
 
     Args:
-        name: "twoshot_mc", "split_mc", "push_peer", "oneshot_peer", "twoshot_peer", "split_peer", or None for
-            whichever suits.
+        name: "twoshot_mc", "split_mc", "push_peer", "oneshot_peer", "twoshot_peer", "split_peer",
+            or None for whichever suits.
 
     Raises:
         ValueError: no such algorithm.
