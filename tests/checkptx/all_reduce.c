@@ -7,7 +7,7 @@
 #include "../ref/ref.h"
 #include "check.h"
 
-enum { GUARD = 512, POISON = 0xff, ALIGNED_LEVELS = 4, SLOT = 128 };
+enum { GUARD = 512, POISON = 0xff };
 #define TIMEOUT_NS (20ull * 1000 * 1000 * 1000)
 
 /* A run of a rank's memory, guards included, and what it must hold afterwards. */
@@ -31,7 +31,7 @@ static const struct check_case *current;
 void must(enum smfar_status status, const char *what)
 {
     if (status == SMFAR_OK) return;
-    printf("%s: %s: %s\n", what, smfar_status_name(status), smfar_last_error());
+    printf("WRONG %s: %s: %s\n", what, smfar_status_name(status), smfar_last_error());
     if (current) case_print(current, stdout);
     printf("\n");
     exit(1);
@@ -51,8 +51,7 @@ static int has_input_buffer(const struct check_case *c)
 
 static int has_output_buffer(const struct check_case *c)
 {
-    return c->place == STAGED || c->place == STAGED_IN_PLACE || c->place == COPY_OUT ||
-           case_is_split_mc(c->id);
+    return c->place == STAGED || c->place == STAGED_IN_PLACE || c->place == COPY_OUT;
 }
 
 /* ---- before ---- */
@@ -74,8 +73,7 @@ static void region_begin(struct region *region, struct scene *s, CUdeviceptr at,
 /* Vectors need both buffers aligned, or each of the two. */
 static unsigned draw_shift(const struct check_case *c, uint64_t *state)
 {
-    int aligned = case_is_split_peer(c->id) && c->offset < ALIGNED_LEVELS;
-    if (case_is_push(c->id)) aligned = (int)random_below(state, 2);
+    int aligned = case_is_push(c->id) && random_below(state, 2);
     return random_below(state, aligned ? 1 : 8);
 }
 
@@ -89,8 +87,7 @@ static void place_rank(struct scene *s, struct rig *rig, int r, uint64_t *state)
     if (c->place == UNEQUAL) heap += 256u * (unsigned)r + element * random_below(state, 8);
     CUdeviceptr src = me->src + GUARD + element * draw_shift(c, state);
     CUdeviceptr dst = me->dst + GUARD + element * draw_shift(c, state);
-    if (case_is_split_mc(c->id)) dst = me->dst + GUARD + (heap & 15); /* its callers see to that */
-    if (!case_is_split_peer(c->id) && !case_is_push(c->id))
+    if (!case_is_push(c->id))
         region_begin(&s->window[r], s, heap, has_input_buffer(c) ? NULL : s->input[r], state);
     if (has_input_buffer(c)) region_begin(&s->src[r], s, src, s->input[r], state);
     if (has_output_buffer(c) && c->place != STAGED_IN_PLACE)
@@ -101,22 +98,6 @@ static void write_region(const struct scene *s, struct rig *rig, int r, const st
 {
     if (region->at == 0) return;
     must(rig_write(rig, r, region->at - GUARD, region->wrote, s->bytes + 2 * GUARD), "write");
-}
-
-static size_t slot_bytes(const struct scene *s) { return (s->bytes / SLOT + 1) * SLOT; }
-
-/* What copy engines and streams do before a split's kernel: they bring the others' inputs, in
- * order, without the rank's own, or say where each chunk lies. */
-static void prepare(const struct scene *s, struct rig *rig, int r)
-{
-    CUdeviceptr slot = rig->rank[r].window + RIG_HEAP;
-    for (int other = 0; case_is_split_peer(s->c->id) && other < rig->ranks; other++) {
-        if (other == r) continue;
-        must(rig_write(rig, r, slot, s->input[other], s->bytes), "write");
-        slot += slot_bytes(s);
-    }
-    volatile uint64_t *place = (volatile uint64_t *)(rig->page + PAGE_PLACE + r * PAGE_WORDS);
-    if (case_is_split_mc(s->c->id)) *place = s->window[r].at - rig->rank[r].window;
 }
 
 static void scene_begin(struct scene *s, struct rig *rig)
@@ -130,8 +111,6 @@ static void scene_begin(struct scene *s, struct rig *rig)
         write_region(s, rig, r, &s->src[r]);
         write_region(s, rig, r, &s->dst[r]);
     }
-    for (int r = 0; r < rig->ranks; r++)
-        prepare(s, rig, r);
 }
 
 static void compute_reference(struct scene *s)
@@ -158,9 +137,7 @@ static void launch(const struct scene *s, struct rig *rig)
         rig_arguments(rig, r, (int)(c->seed >> 8 & (RIG_CHANNELS - 1)), &args);
         args.src = s->src[r].at;
         args.dst = c->place == STAGED_IN_PLACE ? s->src[r].at : s->dst[r].at;
-        args.offset = s->window[r].at ? s->window[r].at - args.window : RIG_HEAP;
-        args.stride = case_is_split_peer(c->id) ? (uint32_t)slot_bytes(s) : 0;
-        if (case_is_push(c->id)) args.offset = RIG_BOXES;
+        args.offset = case_is_push(c->id) ? RIG_BOXES : s->window[r].at - args.window;
         if (case_is_push(c->id)) args.stride = (uint32_t)case_box_bytes(s->bytes);
         args.count = c->count;
         args.timeout_ns = TIMEOUT_NS;
@@ -250,10 +227,8 @@ static int check_rank(struct scene *s, struct rig *rig, int r)
     if (error->code != 0) return complain(s->c, "error record, code %zu", r, error->code);
     const unsigned char *got = result_of(s, r)->read + GUARD;
     int faults = check_values(s, r, got) + check_boxes(s, rig, r);
-    int alike =
-        !s->exact || !case_is_split_mc(s->c->id); /* each rank's sums have their own order */
-    if (s->window[r].at) faults += check_untouched(s, r, &s->window[r], case_is_split_mc(s->c->id));
-    if (alike && memcmp(got, result_of(s, 0)->read + GUARD, s->bytes) != 0)
+    if (s->window[r].at) faults += check_untouched(s, r, &s->window[r], 0);
+    if (memcmp(got, result_of(s, 0)->read + GUARD, s->bytes) != 0)
         faults += complain(s->c, "not the bits of rank 0 (%zu bytes)", r, s->bytes);
     if (s->src[r].at) faults += check_untouched(s, r, &s->src[r], s->c->place != STAGED_IN_PLACE);
     if (s->dst[r].at) faults += check_untouched(s, r, &s->dst[r], 0);

@@ -11,7 +11,6 @@ static const int blocks[] = {1, 2, 4};
 static const int threads[] = {32, 256, 512};
 
 enum {
-    MOST_CROWDED = 33001,
     MOST_PUSHED = 8191, /* longs, whose packets fill RIG_BOXES_BYTES with 8 ranks */
     MOST_BLOCKS = 4
 };
@@ -36,36 +35,29 @@ int case_blocks(const struct check_case *c, int rank)
     return c->uneven ? 1 + (c->blocks + rank) % MOST_BLOCKS : c->blocks;
 }
 
-int case_is_split_peer(enum kernel_id id)
+int case_is_alone(enum kernel_id id)
 {
-    return strcmp(kernel_rows[id].file, "all_reduce_split_peer") == 0;
-}
-
-int case_is_split_mc(enum kernel_id id)
-{
-    return strcmp(kernel_rows[id].file, "all_reduce_split_mc") == 0;
+    const char *file = kernel_rows[id].file;
+    return id == KERNEL_stage_peer || strcmp(file, "all_reduce_split_peer") == 0 ||
+           strcmp(file, "all_reduce_split_mc") == 0;
 }
 
 int case_meets_nobody(enum kernel_id id)
 {
-    return id == KERNEL_finish_peer || id == KERNEL_stage_peer || id == KERNEL_await_peer ||
-           case_is_split_peer(id) || case_is_split_mc(id);
+    return id == KERNEL_finish_peer || id == KERNEL_await_peer || case_is_alone(id);
 }
 
 static enum place place_of(enum kernel_id id, int level)
 {
-    if (case_is_split_mc(id)) return level % 2 ? UNEQUAL : COPY_OUT;
-    if (!case_has_own_slots(id) && !case_is_split_peer(id)) return (enum place)level;
+    if (!case_has_own_slots(id)) return (enum place)level;
     return level % 2 ? STAGED_IN_PLACE : STAGED;
 }
 
-/* The slots of all other ranks' inputs must fit, and so must all boxes. */
-static size_t count_of(enum kernel_id id, const unsigned char level[AXES])
+/* All boxes must fit. */
+static size_t count_of(enum kernel_id id, int level)
 {
-    size_t count = counts[level[COUNT]];
-    int crowded = case_is_split_peer(id) && level[RANKS] + 1 > 3;
-    if (case_is_push(id) && count > MOST_PUSHED) return MOST_PUSHED;
-    return crowded && count > MOST_CROWDED ? MOST_CROWDED : count;
+    size_t count = counts[level];
+    return case_is_push(id) && count > MOST_PUSHED ? MOST_PUSHED : count;
 }
 
 /* A push has one warp beside those that move data. */
@@ -81,7 +73,7 @@ void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed
         .id = id,
         .seed = seed,
         .ranks = level[RANKS] + 1,
-        .count = count_of(id, level),
+        .count = count_of(id, level[COUNT]),
         .offset = case_has_own_slots(id) ? 0 : level[OFFSET], /* which are aligned */
         .place = place_of(id, level[PLACE]),
         .blocks = blocks[level[BLOCKS]],

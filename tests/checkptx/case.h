@@ -49,14 +49,12 @@ size_t case_box_bytes(size_t bytes);
 /* Blocks on this rank. */
 int case_blocks(const struct check_case *c, int rank);
 
-/* 1 for kernels that copy engines bring the others' inputs to, and for those that leave their
- * result for copy engines to carry. */
-int case_is_split_peer(enum kernel_id id);
-int case_is_split_mc(enum kernel_id id);
-
 /* 1 for kernels without a barrier: whoever enqueues them has seen to it that the others are ready.
  */
 int case_meets_nobody(enum kernel_id id);
+
+/* 1 for those of them that copy or reduce. */
+int case_is_alone(enum kernel_id id);
 
 void case_print(const struct check_case *c, FILE *to);
 

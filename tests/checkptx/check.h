@@ -17,8 +17,13 @@ int check_rms_norm(struct rig *rig, const struct check_case *c);
  * different; leaves on every rank after that or an abort, and does nothing from then on. */
 int check_failures(struct rig *rig, enum kernel_id id, uint64_t seed);
 
-/* stage_peer: copies of many sizes and alignments between a rank's buffers, guards around them. */
-int check_stage(struct rig *rig, uint64_t seed);
+/* The same for one launch on every rank of a kernel of case_is_alone: when all is well; when a
+ * kernel has failed before, or, for those that look at it, the abort word is set. */
+enum check_end { END_WELL, END_FAILED, END_ABORTED };
+int check_alone(struct rig *rig, const struct check_case *c, enum check_end end);
+
+/* With everything drawn from the seed, of few elements. */
+int check_alone_seed(struct rig *rig, enum kernel_id id, uint64_t seed);
 
 /* Runs one schedule in checked mode: a few launches in a row on every rank, all of whose choices
  * (kernel `id` apart) follow from the seed. Prints what is wrong, and each rank's last steps. */

@@ -8,5 +8,6 @@ from data import DATA
 from norm import NORM
 from order import BARRIER, BLOCKS
 from push import PUSH
+from split import SPLIT
 
-ALL = BARRIER + BLOCKS + DATA + PUSH + NORM
+ALL = BARRIER + BLOCKS + DATA + PUSH + SPLIT + NORM
