@@ -1,0 +1,266 @@
+/* Collectives that only move data, wherever each rank's tensors lie: in the window at one place or
+ * at another, outside, in place, across each other. What a rank gets in the window goes straight to
+ * its tensor, and the rank's staging slot stays as it was; every other byte stays too. Ranks are
+ * threads on the software switch; whole and in many steps, through the switch and over peers. */
+#include "../../csrc/comm/comm.h"
+#include "calls.h"
+#include "ranks.h"
+#include "switch.h"
+
+enum {
+    RANKS = 4,
+    TIMEOUT_MS = 20000,
+    SPACE = 512 << 10, /* bytes of each rank in the window, and outside */
+    APART = SPACE / 2, /* from its outputs to its inputs */
+    GUARD = 1024,
+    MOST = 12000, /* elements */
+    ROUNDS = 250
+};
+
+enum kind { ALL_GATHER, GATHER_LIST, BROADCAST, SCATTER, GATHER, ALL_TO_ALL, KINDS };
+static const char *const names[KINDS] = {"all_gather", "all_gather", "broadcast",
+                                         "scatter",    "gather",     "all_to_all"};
+
+enum place { IN_WINDOW, SHIFTED, PLAIN, IN_PLACE, ACROSS, PLACES };
+
+struct group {
+    int no_multicast;
+    size_t chunk_bytes;
+    uint64_t seed;
+    pthread_barrier_t together;
+};
+
+/* One rank, and one call of it. */
+struct seat {
+    struct group *group;
+    smfar_comm *comm;
+    int rank;
+    char *space[2], *want[2]; /* in the window and outside */
+    uint64_t mine;            /* draws this rank's places */
+    enum kind kind;
+    enum place place;
+    int root;
+    size_t count;
+    int32_t *send[RANKS], *recv[RANKS]; /* NULL where the kind has none */
+};
+
+static void must(enum smfar_status status)
+{
+    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
+}
+
+static int32_t value_of(int from, int to, size_t i)
+{
+    return (int32_t)(10000 * from + 1000 * to) + (int32_t)(i % 997);
+}
+
+/* ---- where the tensors lie ---- */
+
+static int is_sender(const struct seat *seat)
+{
+    return (seat->kind != BROADCAST && seat->kind != SCATTER) || seat->rank == seat->root;
+}
+
+static int is_receiver(const struct seat *seat)
+{
+    return seat->kind != GATHER || seat->rank == seat->root;
+}
+
+/* Does every rank get something else? */
+static int has_parts(const struct seat *seat)
+{
+    return seat->kind == SCATTER || seat->kind == ALL_TO_ALL;
+}
+
+static void place_outputs(struct seat *seat, int32_t *base)
+{
+    size_t step = seat->count + (seat->kind == GATHER_LIST ? 3 : 0); /* not side by side */
+    for (int r = 0; r < RANKS; r++) {
+        int one = seat->kind == BROADCAST || seat->kind == SCATTER;
+        seat->recv[r] = one ? (r == seat->root ? base : NULL) : base + (size_t)r * step;
+        if (!is_receiver(seat)) seat->recv[r] = NULL;
+    }
+}
+
+static void place_inputs(struct seat *seat, int32_t *base)
+{
+    for (int r = 0; r < RANKS; r++)
+        seat->send[r] = has_parts(seat) ? base + (size_t)r * seat->count : base;
+}
+
+/* What this kind allows in place. */
+static void place_in_place(struct seat *seat)
+{
+    int32_t *own =
+        seat->recv[seat->kind == BROADCAST || seat->kind == SCATTER ? seat->root : seat->rank];
+    if (!own) return;
+    if (seat->kind == ALL_TO_ALL)
+        memcpy(seat->send, seat->recv, sizeof seat->send);
+    else if (seat->kind == SCATTER)
+        seat->send[seat->rank] = own;
+    else
+        place_inputs(seat, own);
+}
+
+static void place_tensors(struct seat *seat)
+{
+    int shift = seat->place == SHIFTED ? 515 * (seat->rank + 1) : 0;
+    int32_t *base = (int32_t *)(seat->space[seat->place == PLAIN] + GUARD) + shift;
+    char *apart = seat->space[calls_random(&seat->mine) % 2] + APART;
+    place_outputs(seat, base);
+    place_inputs(seat, (int32_t *)apart + calls_random(&seat->mine) % 9);
+    if (seat->place == IN_PLACE) place_in_place(seat);
+    /* my input lies where another rank's goes */
+    int other = (seat->rank + 1) % RANKS;
+    if (seat->place == ACROSS && seat->kind <= GATHER_LIST) place_inputs(seat, seat->recv[other]);
+}
+
+/* What the others send comes straight to the output: it lies in the window, side by side, and not
+ * where this rank's input does, unless that is its own part of it. */
+static int is_straight(const struct seat *seat)
+{
+    if (!seat->count || !is_receiver(seat) || seat->kind == GATHER_LIST) return 0;
+    if ((seat->kind == BROADCAST || seat->kind == SCATTER) && seat->rank == seat->root) return 0;
+    if (seat->place == PLAIN) return 0;
+    if (seat->place == ACROSS) return seat->kind != ALL_GATHER;
+    if (seat->place != IN_PLACE) return 1;
+    return seat->kind != GATHER && seat->kind != ALL_TO_ALL;
+}
+
+/* ---- a call ---- */
+
+static void fill(struct seat *seat)
+{
+    for (int i = 0; i < 2; i++)
+        memset(seat->space[i], 0xa5, SPACE);
+    for (int r = 0; r < RANKS && is_sender(seat); r++)
+        for (size_t i = 0; i < seat->count; i++)
+            seat->send[r][i] = value_of(seat->rank, has_parts(seat) ? r : 0, i);
+    for (int i = 0; i < 2; i++)
+        memcpy(seat->want[i], seat->space[i], SPACE);
+    for (int r = 0; r < RANKS; r++) {
+        char *at = (char *)seat->recv[r];
+        if (!at) continue;
+        int plain = at < seat->space[0] || at >= seat->space[0] + SPACE;
+        int32_t *want = (int32_t *)(seat->want[plain] + (at - seat->space[plain]));
+        for (size_t i = 0; i < seat->count; i++)
+            want[i] = value_of(r, has_parts(seat) ? seat->rank : 0, i);
+    }
+    struct window *window = seat->comm->window;
+    memset((char *)(uintptr_t)window->peer[seat->rank] + window->slot, 0x3c,
+           seat->comm->agreed.chunk_bytes);
+}
+
+static enum smfar_status enqueue(struct seat *seat)
+{
+    const void *const *send = (const void *const *)seat->send;
+    void *const *recv = (void *const *)seat->recv;
+    smfar_comm *comm = seat->comm;
+    switch (seat->kind) {
+    case ALL_GATHER:
+        return smfar_all_gather_into(send[0], recv[0], seat->count, SMFAR_I32, comm, NULL);
+    case GATHER_LIST:
+        return smfar_all_gather(send[0], recv, seat->count, SMFAR_I32, comm, NULL);
+    case BROADCAST:
+        return smfar_broadcast(send[0], recv[seat->root], seat->count, SMFAR_I32, seat->root, comm,
+                               NULL);
+    case SCATTER:
+        return smfar_scatter(send, recv[seat->root], seat->count, SMFAR_I32, seat->root, comm,
+                             NULL);
+    case GATHER:
+        return smfar_gather(send[0], recv, seat->count, SMFAR_I32, seat->root, comm, NULL);
+    default:
+        return smfar_all_to_all(send, recv, seat->count, SMFAR_I32, comm, NULL);
+    }
+}
+
+/* Of all calls so far. */
+static uint64_t staged_bytes(const struct seat *seat)
+{
+    struct smfar_path path;
+    uint64_t bytes = 0;
+    for (int i = 0; smfar_comm_path(seat->comm, i, &path) == SMFAR_OK; i++)
+        bytes += path.staged_bytes;
+    return bytes;
+}
+
+static void check(const struct seat *seat, int round, uint64_t staged)
+{
+    const struct window *window = seat->comm->window;
+    const char *slot = (char *)(uintptr_t)window->peer[seat->rank] + window->slot;
+    size_t i = 0, chunk = seat->comm->agreed.chunk_bytes, wrong = 0;
+    for (int k = 0; k < 2; k++) {
+        if (memcmp(seat->space[k], seat->want[k], SPACE) == 0) continue;
+        for (size_t b = 0; b < SPACE; b++)
+            wrong += seat->space[k][b] != seat->want[k][b];
+    }
+    EXPECT(wrong == 0, "round %d: %s of %zu, root %d, place %d: rank %d: %zu bytes wrong", round,
+           names[seat->kind], seat->count, seat->root, seat->place, seat->rank, wrong);
+    while (i < chunk && slot[i] == 0x3c)
+        i++;
+    int untouched = is_straight(seat) || !is_receiver(seat) || !seat->count;
+    EXPECT(!untouched || i == chunk, "round %d: %s, place %d: rank %d: byte %zu of its slot", round,
+           names[seat->kind], seat->place, seat->rank, i);
+    EXPECT((staged == 0) == untouched, "round %d: %s of %zu, place %d: rank %d: %llu staged", round,
+           names[seat->kind], seat->count, seat->place, seat->rank, (unsigned long long)staged);
+}
+
+static void run_round(struct seat *seat, uint64_t *ours, int round)
+{
+    seat->kind = (enum kind)(calls_random(ours) % KINDS);
+    seat->root = (int)(calls_random(ours) % RANKS);
+    seat->count = calls_random(ours) % (2u << calls_random(ours) % 14);
+    if (seat->count > MOST) seat->count = MOST;
+    int alike = calls_random(ours) % 4 == 0; /* so that one copy may serve all */
+    enum place ours_all = (enum place)(calls_random(ours) % PLACES);
+    seat->place = alike ? ours_all : (enum place)(calls_random(&seat->mine) % PLACES);
+    place_tensors(seat);
+    fill(seat);
+    uint64_t staged = staged_bytes(seat);
+    pthread_barrier_wait(&seat->group->together);
+    must(enqueue(seat));
+    must(smfar_comm_wait(seat->comm, smfar_comm_sequence(seat->comm), -1));
+    check(seat, round, staged_bytes(seat) - staged);
+    pthread_barrier_wait(&seat->group->together);
+}
+
+static void run_rank(struct ranks_thread *me)
+{
+    struct group *group = me->extra;
+    struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
+                                  .device = -1,
+                                  .timeout_ms = TIMEOUT_MS,
+                                  .window_bytes = 4 << 20,
+                                  .chunk_bytes = group->chunk_bytes,
+                                  .no_multicast = group->no_multicast};
+    struct seat seat = {
+        .group = group, .rank = me->rank, .mine = group->seed + 1 + (uint64_t)me->rank};
+    uint64_t ours = group->seed;
+    must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &seat.comm));
+    must(smfar_window_alloc(seat.comm, SPACE, (void **)&seat.space[0]));
+    seat.space[1] = malloc(SPACE);
+    seat.want[0] = malloc(SPACE);
+    seat.want[1] = malloc(SPACE);
+    REQUIRE(seat.space[1] && seat.want[0] && seat.want[1], "no memory");
+    for (int round = 0; round < ROUNDS; round++)
+        run_round(&seat, &ours, round);
+    free(seat.space[1]);
+    free(seat.want[0]);
+    free(seat.want[1]);
+    smfar_comm_destroy(seat.comm);
+}
+
+int main(int argc, char **argv)
+{
+    static struct group groups[] = {
+        {0, 0, 0, {{0}}}, {0, 16 << 10, 0, {{0}}}, {1, 16 << 10, 0, {{0}}}};
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
+    printf("seed %llu\n", (unsigned long long)seed);
+    for (int i = 0; i < 3; i++) {
+        groups[i].seed = seed + (uint64_t)i;
+        pthread_barrier_init(&groups[i].together, NULL, RANKS);
+        ranks_run(RANKS, run_rank, &groups[i]);
+    }
+    switch_expect_no_leaks();
+    return unit_end();
+}
