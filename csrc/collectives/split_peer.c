@@ -151,6 +151,7 @@ static enum smfar_status step(struct call *call, struct split *split)
 {
     enum smfar_status status;
     uint64_t legs = legs_of(split, call->comm->ranks);
+    if (split->legs + legs > MEETINGS_MOST) return meeting_too_many();
     split->steps++;
     TRY(meeting_enqueue(call, &(struct meeting){0}));
     TRY(send_inputs(call, split));

@@ -167,7 +167,7 @@ enum smfar_status channel_end(struct call *call, enum smfar_status status)
         return capture_end(call, status);
     }
     comm->last_stream = call->stream;
-    if (call->meetings) atomic_store(&comm->streamed, call->sequence);
+    if (call->meetings) atomic_store(&comm->page.host->words[comm->rank].streamed, call->sequence);
     if (status == SMFAR_OK && !call->finished) status = finish(call);
     return status == SMFAR_OK ? SMFAR_OK : give_up(call, status);
 }

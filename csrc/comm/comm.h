@@ -70,9 +70,6 @@ struct smfar_comm {
     struct courier *courier;   /* of copies into other ranks' tensors */
     struct captures *captures; /* NULL before the first captured collective */
 
-    _Atomic uint64_t streamed; /* the last collective whose end its stream alone has told */
-    _Atomic uint64_t certain;  /* see work.c */
-
     _Atomic int finalized; /* this rank has left the group */
     int quiet;             /* and nothing can use its memory any more */
 

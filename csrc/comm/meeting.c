@@ -49,16 +49,19 @@ fail:
     return status;
 }
 
+enum smfar_status meeting_too_many(void)
+{
+    return FAIL(SMFAR_ERR_UNSUPPORTED,
+                "more than %d steps in one collective: use a larger window_bytes or chunk_bytes",
+                MEETINGS_MOST);
+}
+
 enum smfar_status meeting_enqueue(struct call *call, const struct meeting *meeting)
 {
     struct smfar_comm *comm = call->comm;
     struct page_words *words = comm->page.host->words, *mine = &words[comm->rank];
     struct batch batch = {.comm = comm};
-    if (call->meetings == MEETINGS_MOST)
-        return FAIL(SMFAR_ERR_UNSUPPORTED,
-                    "more than %d steps in one collective: use a larger "
-                    "window_bytes or chunk_bytes",
-                    MEETINGS_MOST / 2);
+    if (call->meetings == MEETINGS_MOST) return meeting_too_many();
     uint64_t number = meeting_number(call->sequence, ++call->meetings);
     if (meeting->place) add_write(&batch, &mine->place, meeting->place);
     add_write(&batch, &mine->arrived, number);
@@ -121,6 +124,15 @@ void meeting_release(struct smfar_comm *comm)
     }
 }
 
+/* Are rank a's copies behind rank b's? Those of results, else those of inputs. */
+static int is_behind(const struct smfar_comm *comm, int a, int b)
+{
+    const struct page_words *words = comm->page.host->words;
+    uint64_t mine = atomic_load(&words[a].carried), theirs = atomic_load(&words[b].carried);
+    if (mine != theirs) return mine < theirs;
+    return atomic_load(&words[a].sent) < atomic_load(&words[b].sent);
+}
+
 /* A rank whose stream has not come to the meeting; else, of the copies that follow, the one whose
  * are the furthest behind. */
 static int find_late(const struct smfar_comm *comm, uint64_t number)
@@ -130,7 +142,7 @@ static int find_late(const struct smfar_comm *comm, uint64_t number)
     for (int r = 0; r < comm->ranks; r++)
         if (atomic_load(&words[r].arrived) < number) return r;
     for (int r = 1; r < comm->ranks; r++)
-        if (atomic_load(&words[r].carried) < atomic_load(&words[late].carried)) late = r;
+        if (is_behind(comm, r, late)) late = r;
     return late;
 }
 

@@ -36,10 +36,11 @@ struct page_failure {
 };
 
 struct page_words {
-    _Atomic uint64_t done;  /* number of the last collective that has ended well; written by its
-                             * last kernel */
-    _Atomic uint64_t begun; /* number of the last collective that the rank has begun to enqueue */
-    _Atomic uint32_t left;  /* LEFT_*: the rank has destroyed its communicator in good order */
+    _Atomic uint64_t done;   /* number of the last collective that has ended well; written by its
+                              * last kernel */
+    _Atomic uint64_t begun;  /* number of the last collective that the rank has begun to enqueue */
+    _Atomic uint32_t left;   /* LEFT_*: the rank has destroyed its communicator in good order */
+    _Atomic uint32_t graphs; /* captured graphs with collectives of the rank that are still there */
     _Atomic uint64_t released; /* number of the first collective that the rank's kernels have left
                                 * undone, after a failure of whatever rank; 0: none */
     _Atomic uint64_t gate;     /* written by the stream: messages of this collective may begin */
@@ -57,8 +58,8 @@ struct page_words {
                                  * where the others' tensors lie */
     _Atomic uint64_t sent;      /* the last leg of inputs that the rank's copies have brought to the
                                  * others' slots; written by a stream, or far ahead after a failure */
-    _Atomic uint32_t graphs; /* captured graphs with collectives of the rank that are still there */
-    uint8_t rest[12];
+    _Atomic uint64_t streamed;  /* number of the last collective whose end the stream alone tells */
+    _Atomic uint64_t certain;   /* and of the last that is known to have ended well: see work.c */
 };
 
 /* LEFT_RUNNING: in spite of that something of the rank's own has not ended. */

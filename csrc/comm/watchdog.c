@@ -9,6 +9,7 @@
 #include "failure.h"
 #include "life.h"
 #include "meeting.h"
+#include "work.h"
 
 /* How often it looks, milliseconds: this bounds how late a failure is noticed. */
 enum { PERIOD_MS = 50 };
@@ -49,6 +50,7 @@ static void *watch(void *argument)
     while (!wait_period(comm)) {
         look_for_dead(comm);
         meeting_check(comm, &meetings);
+        work_has_ended(comm, comm->rank, UINT64_MAX);
         /* a stream that came after the release has written over it */
         if (atomic_load(&comm->page.host->abort)) meeting_release(comm);
         if (!atomic_load(&comm->ready) || still_well(comm)) continue;

@@ -23,14 +23,19 @@ static void raise_to(_Atomic uint64_t *word, uint64_t value)
  * after a failure it goes on whether or not the others have come: what it tells counts only if
  * there was no failure yet when it had told it. What has been seen so stays so, whatever follows.
  */
-static int is_done(struct smfar_comm *comm, uint64_t sequence)
+int work_has_ended(struct smfar_comm *comm, int rank, uint64_t sequence)
 {
-    const struct page_words *words = &comm->page.host->words[comm->rank];
+    struct page_words *words = &comm->page.host->words[rank];
     uint64_t done = atomic_load(&words->done), ended = page_ended(words);
     /* partner: publish() of any rank, or tell.ptxh, before any stream is let go */
-    if (!atomic_load(&comm->page.host->abort)) raise_to(&comm->certain, ended);
-    uint64_t certain = atomic_load(&comm->certain);
-    return certain >= sequence || (done >= sequence && atomic_load(&comm->streamed) <= certain);
+    if (!atomic_load(&comm->page.host->abort)) raise_to(&words->certain, ended);
+    uint64_t certain = atomic_load(&words->certain);
+    return certain >= sequence || (done >= sequence && atomic_load(&words->streamed) <= certain);
+}
+
+static int is_done(struct smfar_comm *comm, uint64_t sequence)
+{
+    return work_has_ended(comm, comm->rank, sequence);
 }
 
 int work_released(struct smfar_comm *comm, uint64_t sequence)
@@ -48,10 +53,20 @@ int work_released(struct smfar_comm *comm, uint64_t sequence)
     return result == CUDA_SUCCESS;
 }
 
+/* After a failure nothing that a stream tells is believed any more: what has not been seen to be
+ * done by then never will be. */
+static int is_past_hope(const struct smfar_comm *comm)
+{
+    const struct page_words *words = &comm->page.host->words[comm->rank];
+    return atomic_load(&comm->page.host->abort) &&
+           atomic_load(&words->streamed) > atomic_load(&words->certain);
+}
+
 enum smfar_status work_query(struct smfar_comm *comm, uint64_t sequence)
 {
     if (is_done(comm, sequence)) return SMFAR_OK; /* whatever has befallen the group since */
     enum smfar_status status = failure_check_sequence(comm, sequence);
+    if (status == SMFAR_OK && is_past_hope(comm)) status = failure_check(comm);
     return status == SMFAR_OK ? SMFAR_PENDING : status;
 }
 
