@@ -84,7 +84,10 @@ static int suits_multicast(const struct call *call, const struct loop *loop, siz
 {
     const struct smfar_comm *comm = call->comm;
     CUdeviceptr mine = courier_address(call, loop->places, comm->rank, at, slot_at);
+    const char *own = loop->move->from[comm->rank];
     if (!loop->move->everyone || !comm->agreed.multicast_copy) return 0;
+    /* what lies there then is not an output */
+    if (call->place && own + loop->at != (const char *)(uintptr_t)mine) return 0;
     for (int r = 0; r < comm->ranks; r++)
         if (courier_address(call, loop->places, r, at, slot_at) - comm->window->peer[r] !=
             mine - comm->window->peer[comm->rank])

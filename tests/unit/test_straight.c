@@ -13,13 +13,18 @@ enum {
     SPACE = 512 << 10, /* bytes of each rank in the window, and outside */
     APART = SPACE / 2, /* from its outputs to its inputs */
     GUARD = 1024,
-    MOST = 12000, /* elements */
+    MOST = 10000, /* elements */
     ROUNDS = 250
 };
 
-enum kind { ALL_GATHER, GATHER_LIST, BROADCAST, SCATTER, GATHER, ALL_TO_ALL, KINDS };
-static const char *const names[KINDS] = {"all_gather", "all_gather", "broadcast",
-                                         "scatter",    "gather",     "all_to_all"};
+enum kind { ALL_GATHER, GATHER_LIST, OWN_APART, BROADCAST, SCATTER, GATHER, ALL_TO_ALL, KINDS };
+static const char *const names[KINDS] = {"all_gather",
+                                         "all_gather to a list",
+                                         "all_gather, mine elsewhere",
+                                         "broadcast",
+                                         "scatter",
+                                         "gather",
+                                         "all_to_all"};
 
 enum place { IN_WINDOW, SHIFTED, PLAIN, IN_PLACE, ACROSS, PLACES };
 
@@ -80,6 +85,8 @@ static void place_outputs(struct seat *seat, int32_t *base)
         seat->recv[r] = one ? (r == seat->root ? base : NULL) : base + (size_t)r * step;
         if (!is_receiver(seat)) seat->recv[r] = NULL;
     }
+    /* what lies where this rank's part would be is somebody else's */
+    if (seat->kind == OWN_APART) seat->recv[seat->rank] = base + RANKS * step + 5;
 }
 
 static void place_inputs(struct seat *seat, int32_t *base)
@@ -112,7 +119,7 @@ static void place_tensors(struct seat *seat)
     if (seat->place == IN_PLACE) place_in_place(seat);
     /* my input lies where another rank's goes */
     int other = (seat->rank + 1) % RANKS;
-    if (seat->place == ACROSS && seat->kind <= GATHER_LIST) place_inputs(seat, seat->recv[other]);
+    if (seat->place == ACROSS && seat->kind <= OWN_APART) place_inputs(seat, seat->recv[other]);
 }
 
 /* What the others send comes straight to the output: it lies in the window, side by side, and not
@@ -122,9 +129,8 @@ static int is_straight(const struct seat *seat)
     if (!seat->count || !is_receiver(seat) || seat->kind == GATHER_LIST) return 0;
     if ((seat->kind == BROADCAST || seat->kind == SCATTER) && seat->rank == seat->root) return 0;
     if (seat->place == PLAIN) return 0;
-    if (seat->place == ACROSS) return seat->kind != ALL_GATHER;
-    if (seat->place != IN_PLACE) return 1;
-    return seat->kind != GATHER && seat->kind != ALL_TO_ALL;
+    if (seat->place == ACROSS) return seat->kind > OWN_APART;
+    return seat->place != IN_PLACE || seat->kind != ALL_TO_ALL;
 }
 
 /* ---- a call ---- */
@@ -160,6 +166,7 @@ static enum smfar_status enqueue(struct seat *seat)
     case ALL_GATHER:
         return smfar_all_gather_into(send[0], recv[0], seat->count, SMFAR_I32, comm, NULL);
     case GATHER_LIST:
+    case OWN_APART:
         return smfar_all_gather(send[0], recv, seat->count, SMFAR_I32, comm, NULL);
     case BROADCAST:
         return smfar_broadcast(send[0], recv[seat->root], seat->count, SMFAR_I32, seat->root, comm,
