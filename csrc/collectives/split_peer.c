@@ -151,7 +151,6 @@ static enum smfar_status step(struct call *call, struct split *split)
 {
     enum smfar_status status;
     uint64_t legs = legs_of(split, call->comm->ranks);
-    if (split->legs + legs > MEETINGS_MOST) return meeting_too_many();
     split->steps++;
     TRY(meeting_enqueue(call, &(struct meeting){0}));
     TRY(send_inputs(call, split));
@@ -187,6 +186,9 @@ enum smfar_status split_peer_enqueue(struct call *call, const struct planned *pl
     struct split split = {.plan = &planned->plan, .send = send, .recv = recv};
     split.total = call->count * element;
     split.room = share_bytes(chunk, call->comm->ranks);
+    split.bytes = split.total < chunk ? split.total : chunk;
+    if ((split.total / chunk + 1) * legs_of(&split, call->comm->ranks) > MEETINGS_MOST)
+        return meeting_too_many();
     if (!window_offset(call->comm->window, recv, split.total, &call->place)) call->place = 0;
     enum smfar_status status = collective_begin(call, &planned);
     if (status != SMFAR_OK) return status;
