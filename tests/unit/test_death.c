@@ -31,9 +31,9 @@ static int64_t stopped_ms(void)
 #endif
 }
 
-enum phase { IN_SETUP, IN_COLLECTIVES, IN_ALLOCATION, AFTER_FIRST_LEFT, WITH_CHILD };
-static const char *const names[] = {"set-up", "collectives", "allocation", "after rank 0 left",
-                                    "with a child"};
+enum phase { IN_SETUP, IN_COLLECTIVES, IN_COPIES, IN_ALLOCATION, AFTER_FIRST_LEFT, WITH_CHILD };
+static const char *const names[] = {"set-up",     "collectives",       "copies",
+                                    "allocation", "after rank 0 left", "with a child"};
 
 /* What parent and ranks share. */
 struct shared {
@@ -60,6 +60,26 @@ static enum smfar_status sum_for_ever(smfar_comm *comm, float *data)
     }
 }
 
+/* Those in which streams and hosts meet, and copy engines carry. */
+static enum smfar_status carry_for_ever(smfar_comm *comm, float *data)
+{
+    static const char *const algorithms[] = {"split_mc", "split_peer"};
+    for (int i = 0;; i++) {
+        struct smfar_hint hint = {.sm_budget = SMFAR_NO_SMS};
+        if (i % 4 < 2) hint = (struct smfar_hint){.algorithm = algorithms[i % 2]};
+        enum smfar_status status = smfar_hint_set(&hint);
+        if (status == SMFAR_OK && i % 4 < 2)
+            status = smfar_all_reduce(data, data, COUNT, SMFAR_F32, SMFAR_AVG, comm, NULL);
+        else if (status == SMFAR_OK && i % 4 == 2)
+            status = smfar_all_gather_into(data, data + COUNT, COUNT, SMFAR_F32, comm, NULL);
+        else if (status == SMFAR_OK)
+            status = smfar_barrier(comm, NULL);
+        if (status == SMFAR_OK && i % 3 == 0)
+            status = smfar_comm_wait(comm, smfar_comm_sequence(comm), -1);
+        if (status != SMFAR_OK) return status;
+    }
+}
+
 /* The victim holds the others up: it comes to no allocation any more. */
 static enum smfar_status allocate(smfar_comm *comm, int rank)
 {
@@ -81,6 +101,7 @@ static enum smfar_status live(smfar_comm *comm, int rank, float *data)
 {
     shared->ready++;
     if (shared->phase == IN_ALLOCATION) return allocate(comm, rank);
+    if (shared->phase == IN_COPIES) return carry_for_ever(comm, data);
     if (shared->phase == AFTER_FIRST_LEFT) return wait_for_error(comm);
     if (shared->phase == WITH_CHILD && rank == shared->victim) {
         pid_t child = fork(); /* outlives the victim, and so do its copies of the descriptors */
@@ -102,7 +123,7 @@ static void note(int rank)
 
 static _Noreturn void be_rank(int rank)
 {
-    static float data[COUNT];
+    static float data[(1 + RANKS) * COUNT];
     struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
                                   .device = -1,
                                   .timeout_ms = shared->timeout_ms,
@@ -204,8 +225,10 @@ int main(void)
     for (int victim = 0; victim < RANKS; victim++) {
         run(IN_COLLECTIVES, victim, SIGKILL, 7000 * victim);
         if (victim < 2) run(IN_COLLECTIVES, victim, SIGSTOP, 5000 * victim);
+        run(IN_COPIES, victim, SIGKILL, 9000 * victim);
         run(IN_ALLOCATION, victim, SIGKILL, 50000);
     }
+    run(IN_COPIES, 1, SIGSTOP, 7000);
     test_r13_a_peer_that_stops_in_an_allocation();
     run(AFTER_FIRST_LEFT, 2, SIGKILL, 1000);
     run(WITH_CHILD, 0, SIGKILL, 20000);

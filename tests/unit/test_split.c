@@ -46,8 +46,8 @@ static smfar_comm *join(struct ranks_thread *me, size_t chunk_bytes)
     struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
                                   .device = -1,
                                   .timeout_ms = TIMEOUT_MS,
-                                  .window_bytes = 4 << 20,
-                                  .chunk_bytes = chunk_bytes};
+                                  .window_bytes = 8 << 20,
+                                  .chunk_bytes = chunk_bytes ? chunk_bytes : 1 << 20};
     smfar_comm *comm = NULL;
     must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &comm));
     return comm;
