@@ -33,11 +33,12 @@ def sm_budget(blocks):
     threads than the forward pass: DDP's gradients need Options(sm_budget=).
 
     Args:
-        blocks: 1 or more. 0 allows no kernel at all, on every rank or on none: streams wait
-            instead of kernels, copy engines bring data straight into outputs of smfar.empty on
-            other GPUs (what lies elsewhere, or moves inside a GPU, is copied by the driver, which
-            takes SMs for that), and the call blocks the host until every rank has called.
-            Reductions raise NotImplementedError, since copy engines cannot add.
+        blocks: 1 or more. 0 allows no kernel at all, on every rank or on none: streams wait instead
+            of kernels, copy engines bring data straight into outputs of smfar.empty on other GPUs
+            (what lies elsewhere, or moves inside a GPU, is copied by the driver, which takes SMs
+            for that), and the call blocks the host until every rank has called. Reductions raise
+            NotImplementedError, since copy engines cannot add, and so does all_to_all with split
+            sizes.
 
     Raises:
         ValueError: a negative number.

@@ -225,13 +225,19 @@ static void plan_copies(const struct plan_query *query, struct plan *plan)
 }
 
 /* How many pieces a pair of ranks needs is known to those two alone. */
-static void plan_messages(struct plan *plan)
+static enum smfar_status plan_messages(const struct plan_query *query, struct plan *plan)
 {
+    if (query->hint.sm_budget == SMFAR_NO_SMS)
+        return FAIL(SMFAR_ERR_UNSUPPORTED,
+                    "%s without an SM: a kernel waits for the messages; use parts of one size, or "
+                    "allow one block or more",
+                    name_collective(query->collective));
     plan->name = "messages";
     plan->kernel = KERNELS;
     plan->blocks = 1; /* of the barrier */
     plan->threads = 32;
     snprintf(plan->reason, sizeof(plan->reason), "every pair of ranks has a size of its own");
+    return SMFAR_OK;
 }
 
 static void plan_barrier(const struct plan_query *query, struct plan *plan)
@@ -292,7 +298,7 @@ enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_ou
     else if (query->collective == COLLECTIVE_BARRIER)
         plan_barrier(query, &plan);
     else if (query->collective == COLLECTIVE_ALL_TO_ALL_V)
-        plan_messages(&plan);
+        status = plan_messages(query, &plan);
     else
         plan_copies(query, &plan);
     if (status == SMFAR_OK) *plan_out = plan;

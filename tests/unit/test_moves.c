@@ -158,6 +158,11 @@ static void refuse(const struct seat *seat)
               SMFAR_ERR_ARGUMENT);
     EXPECT_EQ(smfar_all_to_all_v(send, count, recv, other, SMFAR_I32, comm, NULL),
               SMFAR_ERR_ARGUMENT);
+    must(smfar_hint_set(&(struct smfar_hint){.sm_budget = SMFAR_NO_SMS}));
+    EXPECT_EQ(smfar_all_to_all_v(send, count, recv, count, SMFAR_I32, comm, NULL),
+              SMFAR_ERR_UNSUPPORTED);
+    EXPECT_HAS(smfar_last_error(), "parts of one size");
+    must(smfar_hint_set(NULL));
     EXPECT_EQ(smfar_all_to_all(send, NULL, 1, SMFAR_I32, comm, NULL), SMFAR_ERR_ARGUMENT);
     must(smfar_barrier(comm, NULL));
     wait_last(seat);

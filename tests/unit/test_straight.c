@@ -231,19 +231,6 @@ static void run_round(struct seat *seat, uint64_t *ours, int round)
     pthread_barrier_wait(&seat->group->together);
 }
 
-/* The other collectives that need no kernel. */
-static void exchange_and_meet(const struct seat *seat)
-{
-    const size_t counts[RANKS] = {5, 5, 5, 5};
-    const void *send[RANKS] = {seat->space[0], seat->space[0], seat->space[0], seat->space[0]};
-    void *recv[RANKS];
-    for (int r = 0; r < RANKS; r++)
-        recv[r] = seat->space[1] + 100 * r;
-    must(smfar_all_to_all_v(send, counts, recv, counts, SMFAR_I32, seat->comm, NULL));
-    must(smfar_barrier(seat->comm, NULL));
-    must(smfar_comm_wait(seat->comm, smfar_comm_sequence(seat->comm), -1));
-}
-
 static void run_rank(struct ranks_thread *me)
 {
     struct group *group = me->extra;
@@ -267,7 +254,8 @@ static void run_rank(struct ranks_thread *me)
     pthread_barrier_wait(&group->together);
     for (int round = 0; round < ROUNDS; round++)
         run_round(&seat, &ours, round);
-    exchange_and_meet(&seat);
+    must(smfar_barrier(seat.comm, NULL));
+    must(smfar_comm_wait(seat.comm, smfar_comm_sequence(seat.comm), -1));
     pthread_barrier_wait(&group->together);
     EXPECT_EQ(switch_calls("cuLaunchKernel") - launches, 0);
     free(seat.space[1]);

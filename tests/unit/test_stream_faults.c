@@ -9,9 +9,9 @@
 
 enum { RANKS = 3, FAULTY = 1, COUNT = 4000, SOON_MS = 2000, LONG_MS = 30000, MOST_CALLS = 400 };
 
-static const char *const functions[] = {
-    "cuStreamBatchMemOp",   "cuEventRecord",       "cuStreamWaitEvent", "cuMemcpyAsync",
-    "cuStreamWriteValue64", "cuStreamWaitValue64", "cuLaunchKernel"};
+static const char *const functions[] = {"cuStreamBatchMemOp",   "cuEventRecord",
+                                        "cuStreamWaitEvent",    "cuMemcpyAsync",
+                                        "cuStreamWriteValue64", "cuLaunchKernel"};
 
 /* What one group is to suffer. */
 struct trial {
@@ -51,8 +51,10 @@ static enum smfar_status call_all(smfar_comm *comm, int rank, float *window, flo
     const size_t count[RANKS] = {10, 10, 10};
     const void *send[RANKS] = {window, window, window};
     void *recv[RANKS] = {outside, outside + 10, outside + 20};
+    must(smfar_hint_set(NULL));
     if (status == SMFAR_OK)
         status = smfar_all_to_all_v(send, count, recv, count, SMFAR_F32, comm, NULL);
+    must(smfar_hint_set(&(struct smfar_hint){.sm_budget = SMFAR_NO_SMS}));
     return status == SMFAR_OK ? smfar_barrier(comm, NULL) : status;
 }
 
