@@ -124,9 +124,10 @@ static void note(int rank)
 static _Noreturn void be_rank(int rank)
 {
     static float data[(1 + RANKS) * COUNT];
+    int may_take_long = shared->phase == IN_COLLECTIVES || shared->phase == IN_COPIES; /* set-up */
     struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
                                   .device = -1,
-                                  .timeout_ms = shared->timeout_ms,
+                                  .timeout_ms = may_take_long ? LONG_MS : shared->timeout_ms,
                                   .window_bytes = 1 << 20};
     smfar_comm *comm = NULL;
     enum smfar_status status = smfar_comm_init_rank(&shared->id, rank, RANKS, &config, &comm);
@@ -135,6 +136,7 @@ static _Noreturn void be_rank(int rank)
         shared->ready++;
         _exit(0);
     }
+    if (status == SMFAR_OK && may_take_long) smfar_comm_set_timeout(comm, shared->timeout_ms);
     if (status == SMFAR_OK) status = live(comm, rank, data);
     note(rank);
     smfar_comm_destroy(comm);
