@@ -1,7 +1,8 @@
-/* Collectives that only move data, wherever each rank's tensors lie: in the window at one place or
- * at another, outside, in place, across each other. What a rank gets in the window goes straight to
- * its tensor, and the rank's staging slot stays as it was; every other byte stays too. Ranks are
- * threads on the software switch; whole and in many steps, through the switch and over peers. */
+/* Collectives that only move data, without a kernel, wherever each rank's tensors lie: in the
+ * window at one place or at another, outside, in place, across each other. What a rank gets in the
+ * window goes straight to its tensor, and the rank's staging slot stays as it was; every other byte
+ * stays too. Ranks are threads on the software switch; whole and in many steps, through the switch
+ * and over peers. */
 #include "../../csrc/comm/comm.h"
 #include "calls.h"
 #include "ranks.h"
@@ -244,6 +245,7 @@ static void run_rank(struct ranks_thread *me)
         .group = group, .rank = me->rank, .mine = group->seed + 1 + (uint64_t)me->rank};
     uint64_t ours = group->seed;
     must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &seat.comm));
+    must(smfar_hint_set(&(struct smfar_hint){.sm_budget = SMFAR_NO_SMS}));
     must(smfar_window_alloc(seat.comm, SPACE, (void **)&seat.space[0]));
     seat.space[1] = malloc(SPACE);
     seat.want[0] = malloc(SPACE);
