@@ -47,9 +47,8 @@ static int same_call(const struct plan_query *query, const struct call *call)
 {
     return query->ranks && query->count == call->count && (int)query->dtype == call->dtype &&
            (int)query->op == call->op && query->collective == call->collective &&
-           query->captured == (call->graph != NULL) &&
-           query->row == call->row && query->halves == takes_halves(call) &&
-           query->hint.algorithm == plan_hint.algorithm &&
+           query->captured == (call->graph != NULL) && query->row == call->row &&
+           query->halves == takes_halves(call) && query->hint.algorithm == plan_hint.algorithm &&
            query->hint.sm_budget == plan_hint.sm_budget;
 }
 

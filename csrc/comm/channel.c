@@ -105,6 +105,8 @@ enum smfar_status channel_begin(struct call *call)
     enum smfar_status status = courier_await_collected(comm, call->sequence);
     if (status == SMFAR_OK) status = order_streams(call);
     if (status != SMFAR_OK) return give_up(call, status);
+    /* before anybody can copy to the place that is announced: see work.c */
+    if (call->streams) atomic_store(&comm->page.host->words[comm->rank].streamed, call->sequence);
     announce(call);
     status = join_others(call);
     if (status != SMFAR_OK) return status;

@@ -52,7 +52,7 @@
 #define NORM_KEPT KARGS_BYTES + 48        /* u32: not 0: my own sums go back to the residual */
 #define NORM_WEIGHT_TYPE KARGS_BYTES + 52 /* u32: one of NORM_WEIGHT_* */
 #define NORM_EPS KARGS_BYTES + 56         /* f32 */
-#define NORM_BYTES 304
+#define NORM_BYTES 312
 
 /* NORM_WEIGHT_TYPE */
 #define NORM_WEIGHT_NONE 0
