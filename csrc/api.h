@@ -13,6 +13,11 @@ void api_leave(struct smfar_comm *comm);
 struct call api_call(struct smfar_comm *comm, smfar_stream stream, enum collective collective,
                      uint64_t count);
 
+/* Locks the communicator for a call with a type, on its channel, unless it is refused. */
+enum smfar_status api_begin(struct smfar_comm *comm, smfar_stream stream,
+                            enum collective collective, uint64_t count, int dtype,
+                            struct call *call_out);
+
 /* Refuses what cannot be `count` elements of `dtype` in both places. */
 enum smfar_status api_check_buffers(const char *what, const void *send, const void *recv,
                                     uint64_t count, int dtype);

@@ -57,10 +57,9 @@ static enum smfar_status check_parts(const char *what, const struct smfar_comm *
 
 static const void *const *read_only(void *const *parts) { return (const void *const *)parts; }
 
-/* Locks the communicator for a call with a type, unless it is refused. */
-static enum smfar_status begin(struct smfar_comm *comm, smfar_stream stream,
-                               enum collective collective, uint64_t count, int dtype,
-                               struct call *call_out)
+enum smfar_status api_begin(struct smfar_comm *comm, smfar_stream stream,
+                            enum collective collective, uint64_t count, int dtype,
+                            struct call *call_out)
 {
     enum smfar_status status = api_enter(comm);
     if (status != SMFAR_OK) return status;
@@ -79,7 +78,7 @@ static enum smfar_status all_reduce(const void *send, void *recv, size_t count,
     enum smfar_status status = api_check_buffers("all_reduce", send, recv, count, (int)dtype);
     if (status == SMFAR_OK) status = check_op("all_reduce", op);
     if (status == SMFAR_OK)
-        status = begin(comm, stream, COLLECTIVE_ALL_REDUCE, count, (int)dtype, &call);
+        status = api_begin(comm, stream, COLLECTIVE_ALL_REDUCE, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     call.op = (int)op;
     call.scale = scale;
@@ -115,7 +114,7 @@ enum smfar_status smfar_broadcast(const void *send, void *recv, size_t count,
         api_check_buffers("broadcast", is_root ? send : recv, recv, count, (int)dtype);
     if (status == SMFAR_OK) status = check_root("broadcast", comm, root);
     if (status == SMFAR_OK)
-        status = begin(comm, stream, COLLECTIVE_BROADCAST, count, (int)dtype, &call);
+        status = api_begin(comm, stream, COLLECTIVE_BROADCAST, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     call.root = root;
     status = broadcast_enqueue(&call, send, recv);
@@ -132,7 +131,7 @@ enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t c
     if (status == SMFAR_OK)
         status = check_parts("all_gather", comm, read_only(recv), count, (int)dtype);
     if (status == SMFAR_OK)
-        status = begin(comm, stream, COLLECTIVE_ALL_GATHER, count, (int)dtype, &call);
+        status = api_begin(comm, stream, COLLECTIVE_ALL_GATHER, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     status = all_gather_enqueue(&call, send, recv);
     api_leave(comm);
@@ -142,7 +141,7 @@ enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t c
 enum smfar_status smfar_barrier(smfar_comm *comm, smfar_stream stream)
 {
     struct call call;
-    enum smfar_status status = begin(comm, stream, COLLECTIVE_BARRIER, 0, -1, &call);
+    enum smfar_status status = api_begin(comm, stream, COLLECTIVE_BARRIER, 0, -1, &call);
     if (status != SMFAR_OK) return status;
     status = barrier_enqueue(&call);
     api_leave(comm);
@@ -171,7 +170,7 @@ enum smfar_status smfar_reduce(const void *send, void *recv, size_t count, enum 
     if (status == SMFAR_OK) status = check_op("reduce", op);
     if (status == SMFAR_OK) status = check_root("reduce", comm, root);
     if (status == SMFAR_OK)
-        status = begin(comm, stream, COLLECTIVE_REDUCE, count, (int)dtype, &call);
+        status = api_begin(comm, stream, COLLECTIVE_REDUCE, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     call.op = (int)op;
     call.scale = op == SMFAR_PREMUL_SUM ? scale : 0;
@@ -192,7 +191,7 @@ enum smfar_status smfar_reduce_scatter(const void *const *send, void *recv, size
         status = api_check_buffers("reduce_scatter", recv, recv, count, (int)dtype);
     if (status == SMFAR_OK) status = check_op("reduce_scatter", op);
     if (status == SMFAR_OK)
-        status = begin(comm, stream, COLLECTIVE_REDUCE_SCATTER, count, (int)dtype, &call);
+        status = api_begin(comm, stream, COLLECTIVE_REDUCE_SCATTER, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     call.op = (int)op;
     call.scale = op == SMFAR_PREMUL_SUM ? scale : 0;
@@ -223,7 +222,7 @@ enum smfar_status smfar_all_to_all(const void *const *send, void *const *recv, s
     if (status == SMFAR_OK)
         status = check_parts("all_to_all", comm, read_only(recv), count, (int)dtype);
     if (status == SMFAR_OK)
-        status = begin(comm, stream, COLLECTIVE_ALL_TO_ALL, count, (int)dtype, &call);
+        status = api_begin(comm, stream, COLLECTIVE_ALL_TO_ALL, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     status = all_to_all_enqueue(&call, send, recv);
     api_leave(comm);
@@ -285,7 +284,7 @@ enum smfar_status smfar_all_to_all_v(const void *const *send, const size_t *send
         return FAIL(SMFAR_ERR_ARGUMENT, "all_to_all_v: an array is NULL");
     enum smfar_status status = check_counts(comm, send, send_count, recv, recv_count, (int)dtype);
     if (status == SMFAR_OK)
-        status = begin(comm, stream, COLLECTIVE_ALL_TO_ALL_V, 0, (int)dtype, &call);
+        status = api_begin(comm, stream, COLLECTIVE_ALL_TO_ALL_V, 0, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     status = all_to_all_v_enqueue(&call, send, send_count, recv, recv_count);
     api_leave(comm);
@@ -305,7 +304,7 @@ enum smfar_status smfar_gather(const void *send, void *const *recv, size_t count
         status = check_parts("gather", comm, read_only(recv), count, (int)dtype);
     if (status == SMFAR_OK) status = check_root("gather", comm, root);
     if (status == SMFAR_OK)
-        status = begin(comm, stream, COLLECTIVE_GATHER, count, (int)dtype, &call);
+        status = api_begin(comm, stream, COLLECTIVE_GATHER, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     call.root = root;
     status = gather_enqueue(&call, send, recv);
@@ -326,7 +325,7 @@ enum smfar_status smfar_scatter(const void *const *send, void *recv, size_t coun
         status = check_parts("scatter", comm, send, count, (int)dtype);
     if (status == SMFAR_OK) status = check_root("scatter", comm, root);
     if (status == SMFAR_OK)
-        status = begin(comm, stream, COLLECTIVE_SCATTER, count, (int)dtype, &call);
+        status = api_begin(comm, stream, COLLECTIVE_SCATTER, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     call.root = root;
     status = scatter_enqueue(&call, send, recv);

@@ -78,11 +78,11 @@ enum smfar_status smfar_all_reduce_rms_norm(const void *send, void *recv,
                                             smfar_stream stream)
 {
     enum smfar_status status = check(send, recv, norm, comm);
-    if (status == SMFAR_OK) status = api_enter(comm);
+    struct call call;
+    if (status == SMFAR_OK)
+        status = api_begin(comm, stream, COLLECTIVE_RMS_NORM, (uint64_t)(norm->rows * norm->hidden),
+                           (int)norm->dtype, &call);
     if (status != SMFAR_OK) return status;
-    struct call call =
-        api_call(comm, stream, COLLECTIVE_RMS_NORM, (uint64_t)(norm->rows * norm->hidden));
-    call.dtype = (int)norm->dtype;
     call.root = norm_root(norm->sums_layout, norm->weight ? (int)norm->weight_dtype : -1);
     call.scale = norm->eps;
     call.row = (uint32_t)norm->hidden;
