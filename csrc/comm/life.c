@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "../bootstrap/fdpass.h"
-#include "work.h"
 
 static struct page_life *life_of(const struct smfar_comm *comm, int rank)
 {
@@ -40,15 +39,16 @@ int life_has_ended(struct smfar_comm *comm, int rank)
     return code == EOWNERDEAD;
 }
 
-/* A rank that has failed ends its kernels without marking them done, and says so when it leaves.
- * Its stream may pass what its copies are still at. */
-static int is_quiet(struct smfar_comm *comm, int rank)
+/* A rank that has failed ends its kernels without marking them done, and says so when it leaves. A
+ * stream that has passed a collective has passed its copies too, whatever let it go: see
+ * courier_join. */
+static int is_quiet(const struct smfar_comm *comm, int rank)
 {
     const struct page_words *words = &comm->page.host->words[rank];
     uint32_t left = atomic_load(&words->left);
     if (atomic_load(&life_of(comm, rank)->state) == LIFE_ENDED || left == LEFT_QUIET) return 1;
     if (atomic_load(&words->graphs)) return 0; /* which may be replayed at any time */
-    return left == LEFT_NOT && work_has_ended(comm, rank, atomic_load(&words->begun));
+    return left == LEFT_NOT && page_ended(words) >= atomic_load(&words->begun);
 }
 
 int life_wait_quiet(struct smfar_comm *comm, int64_t timeout_ms)

@@ -50,7 +50,7 @@ static void *watch(void *argument)
     while (!wait_period(comm)) {
         look_for_dead(comm);
         meeting_check(comm, &meetings);
-        work_has_ended(comm, comm->rank, UINT64_MAX);
+        work_has_ended(comm, UINT64_MAX);
         /* a stream that came after the release has written over it */
         if (atomic_load(&comm->page.host->abort)) meeting_release(comm);
         if (!atomic_load(&comm->ready) || still_well(comm)) continue;

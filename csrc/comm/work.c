@@ -23,9 +23,9 @@ static void raise_to(_Atomic uint64_t *word, uint64_t value)
  * after a failure it goes on whether or not the others have come: what it tells counts only if
  * there was no failure yet when it had told it. What has been seen so stays so, whatever follows.
  */
-int work_has_ended(struct smfar_comm *comm, int rank, uint64_t sequence)
+int work_has_ended(const struct smfar_comm *comm, uint64_t sequence)
 {
-    struct page_words *words = &comm->page.host->words[rank];
+    struct page_words *words = &comm->page.host->words[comm->rank];
     uint64_t done = atomic_load(&words->done), ended = page_ended(words);
     /* partner: publish() of any rank, or tell.ptxh, before any stream is let go */
     if (!atomic_load(&comm->page.host->abort)) raise_to(&words->certain, ended);
@@ -33,14 +33,9 @@ int work_has_ended(struct smfar_comm *comm, int rank, uint64_t sequence)
     return certain >= sequence || (done >= sequence && atomic_load(&words->streamed) <= certain);
 }
 
-static int is_done(struct smfar_comm *comm, uint64_t sequence)
-{
-    return work_has_ended(comm, comm->rank, sequence);
-}
-
 int work_released(struct smfar_comm *comm, uint64_t sequence)
 {
-    if (is_done(comm, sequence)) return 1;
+    if (work_has_ended(comm, sequence)) return 1;
     if (failure_check(comm) == SMFAR_OK) return 0;
     CUresult result = CUDA_ERROR_NOT_READY;
     pthread_mutex_lock(&comm->lock);
@@ -64,7 +59,7 @@ static int is_past_hope(const struct smfar_comm *comm)
 
 enum smfar_status work_query(struct smfar_comm *comm, uint64_t sequence)
 {
-    if (is_done(comm, sequence)) return SMFAR_OK; /* whatever has befallen the group since */
+    if (work_has_ended(comm, sequence)) return SMFAR_OK; /* whatever has befallen the group since */
     enum smfar_status status = failure_check_sequence(comm, sequence);
     if (status == SMFAR_OK && is_past_hope(comm)) status = failure_check(comm);
     return status == SMFAR_OK ? SMFAR_PENDING : status;

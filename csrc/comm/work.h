@@ -10,9 +10,9 @@
  */
 int work_released(struct smfar_comm *comm, uint64_t sequence);
 
-/* Has rank `rank`'s collective ended well? Also for other ranks than this one, and for a watchdog
- * to ask now and then: what has been seen to have ended stays so, whatever follows. */
-int work_has_ended(struct smfar_comm *comm, int rank, uint64_t sequence);
+/* Has it ended well? The watchdog asks now and then: what has been seen to have ended stays so,
+ * whatever follows. */
+int work_has_ended(const struct smfar_comm *comm, uint64_t sequence);
 
 enum smfar_status work_query(struct smfar_comm *comm, uint64_t sequence);
 enum smfar_status work_wait(struct smfar_comm *comm, uint64_t sequence, int64_t timeout_ms);
