@@ -229,8 +229,8 @@ static enum smfar_status plan_messages(const struct plan_query *query, struct pl
 {
     if (query->hint.sm_budget == SMFAR_NO_SMS)
         return FAIL(SMFAR_ERR_UNSUPPORTED,
-                    "%s without an SM: a kernel waits for the messages; use parts of one size, or "
-                    "allow one block or more",
+                    "%s without an SM: a kernel waits for the messages; use parts of one size "
+                    "(all_to_all_single without split sizes), or allow one block or more",
                     name_collective(query->collective));
     plan->name = "messages";
     plan->kernel = KERNELS;

@@ -155,12 +155,11 @@ def do_without_sms():
             tensor[0].fill_(rank + 5)
             dist.broadcast(tensor[0], 1)
             assert (tensor[0] == 6).all()
-            parts = list(torch.full((ranks, 3), float(rank)).unbind())
-            received = [torch.empty(3) for _ in range(ranks)]
-            dist.all_to_all(received, parts)
-            assert all((received[r] == r).all() for r in range(ranks))
+            received = torch.empty(ranks * 3)
+            dist.all_to_all_single(received, torch.full((ranks * 3,), float(rank)))
+            assert received.tolist() == [float(r) for r in range(ranks) for _ in range(3)]
             with pytest.raises(NotImplementedError, match="parts of one size"):
-                dist.all_to_all_single(torch.empty(2), torch.empty(2), [2, 0, 0, 0], [2, 0, 0, 0])
+                dist.all_to_all(list(received.view(ranks, 3)), list(torch.ones(ranks, 3)))
             dist.barrier()
         assert calls("barrier", "streams") == before + 1
         assert summed(tensor[0].clone())
