@@ -6,20 +6,12 @@
  * staging slot. Every rank publishes where its chunk lies, and the kernel takes its peer loop when
  * the places differ.
  *
- * A reduce is made in the slots, since the other ranks' tensors stay as they are; the root alone
- * takes the result out. */
+ * A reduce of more than two ranks over peers is made in the slots, since the other ranks' tensors
+ * stay as they are; the root alone takes the result out. So each rank reads and writes its share,
+ * where otherwise the root would read everything (reduce_scatter.c). */
 #include <string.h>
 
 #include "collectives.h"
-
-/* Below this a copy's own launch costs more than the kernel's copying. */
-enum { LEAST_COPY = 64 << 10 };
-
-enum staging {
-    STAGED_NOT,       /* in place in the window */
-    STAGED_BY_KERNEL, /* copies inside a GPU run on all its SMs; the kernel keeps to its budget */
-    STAGED_BY_COPY    /* copies from and to host memory run on a copy engine */
-};
 
 struct tensors {
     const char *send;
@@ -36,9 +28,7 @@ static void find_tensors(const struct call *call, const void *send, void *recv, 
     if (call->collective == COLLECTIVE_ALL_REDUCE &&
         window_offset(comm->window, recv, bytes, &tensors->offset))
         tensors->staging = STAGED_NOT;
-    else if (comm->pageable && bytes >= LEAST_COPY &&
-             vmm_is_host_memory(comm->driver, (CUdeviceptr)(uintptr_t)send) &&
-             (!recv || vmm_is_host_memory(comm->driver, (CUdeviceptr)(uintptr_t)recv)))
+    else if (copies_suit(call, send, bytes) && (!recv || copies_suit(call, recv, bytes)))
         tensors->staging = STAGED_BY_COPY;
 }
 
@@ -147,5 +137,11 @@ enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *
 
 enum smfar_status reduce_enqueue(struct call *call, const void *send, void *recv)
 {
-    return all_reduce_enqueue(call, send, call->root == call->comm->rank ? recv : NULL);
+    const struct planned *planned;
+    enum smfar_status status = collective_begin(call, &planned);
+    if (status != SMFAR_OK) return status;
+    if (call->root != call->comm->rank) recv = NULL;
+    status = planned->plan.pull ? reduce_scatter_run(call, planned, &send, 1, recv)
+                                : run_twoshot(call, planned, send, recv);
+    return channel_end(call, status);
 }

@@ -62,6 +62,21 @@ void share_of(size_t bytes, int ranks, int r, size_t *begin_out, size_t *end_out
 /* Counts the call on its path. */
 void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes);
 
+/* How a tensor comes into the window. */
+enum staging {
+    STAGED_NOT,       /* it lies there */
+    STAGED_BY_KERNEL, /* copies inside a GPU run on all its SMs; the kernel keeps to its budget */
+    STAGED_BY_COPY    /* copies from and to host memory run on a copy engine */
+};
+
+/* 1 when the tensor at `ptr` is better staged by copies. */
+int copies_suit(const struct call *call, const void *ptr, size_t bytes);
+
+/* The chunks of a plan that pulls, begun by collective_begin: `parts` inputs, one per rank or one
+ * for all; recv is NULL where no result is wanted. */
+enum smfar_status reduce_scatter_run(struct call *call, const struct planned *planned,
+                                     const void *const *send, int parts, void *recv);
+
 /* Copies `bytes` from `src` into every rank's staging slot at `at`: once to the multicast address,
  * or once to each rank. */
 enum smfar_status copy_to_slots(const struct call *call, const void *src, size_t at, size_t bytes);

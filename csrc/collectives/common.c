@@ -122,6 +122,15 @@ fail:
     return status;
 }
 
+/* Below this a copy's own launch costs more than the kernel's copying. */
+enum { LEAST_COPY = 64 << 10 };
+
+int copies_suit(const struct call *call, const void *ptr, size_t bytes)
+{
+    const struct smfar_comm *comm = call->comm;
+    return comm->pageable && bytes >= LEAST_COPY && vmm_is_host_memory(comm->driver, address(ptr));
+}
+
 enum smfar_status copy_to_slot_of(const struct call *call, int rank, const void *src, size_t at,
                                   size_t bytes)
 {

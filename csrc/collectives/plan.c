@@ -20,7 +20,8 @@ enum {
 _Thread_local struct hint plan_hint;
 
 const char *const algorithm_names[ALGORITHMS] = {
-    "any", "twoshot_mc", "split_mc", "push_peer", "oneshot_peer", "twoshot_peer", "split_peer",
+    "any",          "twoshot_mc", "split_mc", "push_peer", "oneshot_peer",
+    "twoshot_peer", "split_peer", "pull_mc",  "pull_peer",
 };
 
 enum algorithm algorithm_named(const char *name)
@@ -36,9 +37,15 @@ static int is_split(enum algorithm algorithm)
     return algorithm == ALGORITHM_SPLIT_MC || algorithm == ALGORITHM_SPLIT_PEER;
 }
 
+static int is_pull(enum algorithm algorithm)
+{
+    return algorithm == ALGORITHM_PULL_MC || algorithm == ALGORITHM_PULL_PEER;
+}
+
 static int is_mc(enum algorithm algorithm)
 {
-    return algorithm == ALGORITHM_TWOSHOT_MC || algorithm == ALGORITHM_SPLIT_MC;
+    return algorithm == ALGORITHM_TWOSHOT_MC || algorithm == ALGORITHM_SPLIT_MC ||
+           algorithm == ALGORITHM_PULL_MC;
 }
 
 /* Measured for switch kernels elsewhere: two blocks carry a link's share at eight ranks, four at
@@ -66,7 +73,7 @@ static uint64_t bytes_per_launch(const struct plan_query *query, const struct pl
     uint64_t chunk = query->count < plan->chunk ? query->count : plan->chunk;
     uint64_t bytes = chunk * dtype_bytes(query->dtype);
     if (plan->algorithm == ALGORITHM_ONESHOT_PEER || plan->algorithm == ALGORITHM_PUSH_PEER ||
-        query->collective == COLLECTIVE_REDUCE_SCATTER)
+        plan->pull)
         return bytes;
     bytes /= (uint64_t)query->ranks;
     return plan->leg && plan->leg < bytes ? plan->leg : bytes;
@@ -125,12 +132,24 @@ static int fits_push(const struct plan_query *query)
            query->count * dtype_bytes(query->dtype) <= query->agreed.push_bytes;
 }
 
+/* Over peers the root of many ranks would read all their tensors alone. */
+static int may_pull(const struct plan_query *query, enum algorithm algorithm)
+{
+    if (query->collective == COLLECTIVE_REDUCE) return is_mc(algorithm) || query->ranks <= 2;
+    return query->collective == COLLECTIVE_REDUCE_SCATTER;
+}
+
 /* The kernel by which an algorithm can serve the call, or KERNELS. */
 static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm algorithm)
 {
     char file[64];
     int whole = query->collective == COLLECTIVE_ALL_REDUCE;
     if (is_mc(algorithm) && !query->agreed.multicast) return KERNELS;
+    if (is_pull(algorithm)) {
+        const char *pull = is_mc(algorithm) ? "reduce_scatter_mc" : "reduce_scatter_peer";
+        return may_pull(query, algorithm) ? kernel_find(pull, query->op, query->dtype) : KERNELS;
+    }
+    if (query->collective == COLLECTIVE_REDUCE_SCATTER) return KERNELS;
     if (is_split(algorithm) && (!whole || query->captured)) return KERNELS;
     if (algorithm == ALGORITHM_ONESHOT_PEER && !fits_oneshot(query)) return KERNELS;
     if (algorithm == ALGORITHM_PUSH_PEER && !fits_push(query)) return KERNELS;
@@ -156,11 +175,11 @@ static void say_why(const struct plan_query *query, struct plan *plan)
 /* The first that serves: what was asked for, then the defaults. */
 static enum algorithm choose(const struct plan_query *query)
 {
-    const enum algorithm order[] = {query->hint.algorithm, ALGORITHM_TWOSHOT_MC,
-                                    ALGORITHM_PUSH_PEER, ALGORITHM_ONESHOT_PEER,
-                                    ALGORITHM_TWOSHOT_PEER};
+    const enum algorithm order[] = {
+        query->hint.algorithm, ALGORITHM_PULL_MC,      ALGORITHM_TWOSHOT_MC,  ALGORITHM_PULL_PEER,
+        ALGORITHM_PUSH_PEER,   ALGORITHM_ONESHOT_PEER, ALGORITHM_TWOSHOT_PEER};
     int i = order[0] == ALGORITHM_ANY;
-    while (i < 4 && kernel_of(query, order[i]) == KERNELS)
+    while (i < 6 && kernel_of(query, order[i]) == KERNELS)
         i++;
     return order[i];
 }
@@ -196,6 +215,7 @@ static enum smfar_status plan_reduction(const struct plan_query *query, struct p
                     name_dtype(query->dtype), why_not(query));
     plan->name = algorithm_names[plan->algorithm];
     plan->streams = is_split(plan->algorithm);
+    plan->pull = is_pull(plan->algorithm);
     /* the slot holds a share of every other rank twice: inputs and results */
     if (plan->algorithm == ALGORITHM_SPLIT_PEER && query->ranks > 1)
         plan->chunk =

@@ -15,6 +15,8 @@ enum algorithm {
     ALGORITHM_ONESHOT_PEER,
     ALGORITHM_TWOSHOT_PEER,
     ALGORITHM_SPLIT_PEER,
+    ALGORITHM_PULL_MC,
+    ALGORITHM_PULL_PEER,
     ALGORITHMS
 };
 extern const char *const algorithm_names[ALGORITHMS];
@@ -47,6 +49,7 @@ struct plan {
     enum algorithm algorithm; /* ANY where nothing is reduced */
     enum kernel_id kernel;    /* KERNELS where no kernel moves data */
     int streams;              /* the streams meet; no kernel waits for another rank */
+    int pull; /* the kernel reads what this rank wants of every rank, into its own output */
     int blocks, threads;
     int group;      /* threads to a row, of RMS_NORM */
     uint64_t chunk; /* elements in one step */

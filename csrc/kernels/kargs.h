@@ -27,10 +27,12 @@
 #define KARGS_STRIDE                                                                               \
     100              /* u32: from one slot to the next, of a one-shot or of split inputs, bytes */
 #define KARGS_AT 104 /* u64: where in the chunk a split launch begins, bytes */
-#define KARGS_OWNER 112 /* u32: in a graph, the collective's number in SIGNALS_OWNER; else 0 */
-#define KARGS_FREE 116  /* u32: what SIGNALS_OWNER must hold when this launch begins */
-#define KARGS_PEER 120  /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
-#define KARGS_BYTES 248
+#define KARGS_OWNER 112    /* u32: in a graph, the collective's number in SIGNALS_OWNER; else 0 */
+#define KARGS_FREE 116     /* u32: what SIGNALS_OWNER must hold when this launch begins */
+#define KARGS_PART 120     /* u64: from one rank's part to the next in my window, bytes; 0: one */
+#define KARGS_SRC_PART 128 /* u64: the same at src */
+#define KARGS_PEER 136     /* u64[KARGS_MAX_RANKS]: base of every rank's window, mine included */
+#define KARGS_BYTES 264
 
 /* KARGS_DONE */
 #define DONE_NOT 0
@@ -52,7 +54,7 @@
 #define NORM_KEPT KARGS_BYTES + 48        /* u32: not 0: my own sums go back to the residual */
 #define NORM_WEIGHT_TYPE KARGS_BYTES + 52 /* u32: one of NORM_WEIGHT_* */
 #define NORM_EPS KARGS_BYTES + 56         /* f32 */
-#define NORM_BYTES 312
+#define NORM_BYTES 328
 
 /* NORM_WEIGHT_TYPE */
 #define NORM_WEIGHT_NONE 0
@@ -120,6 +122,7 @@ struct kargs {
     uint32_t done, stride;
     uint64_t at;
     uint32_t owner, free;
+    uint64_t part, src_part;
     uint64_t peer[KARGS_MAX_RANKS];
 };
 
@@ -165,6 +168,8 @@ SAME(kargs, stride, KARGS_STRIDE);
 SAME(kargs, at, KARGS_AT);
 SAME(kargs, owner, KARGS_OWNER);
 SAME(kargs, free, KARGS_FREE);
+SAME(kargs, part, KARGS_PART);
+SAME(kargs, src_part, KARGS_SRC_PART);
 SAME(kargs, peer, KARGS_PEER);
 static_assert(sizeof(struct kargs) == KARGS_BYTES, "struct kargs");
 SAME(norm_kargs, weight, NORM_WEIGHT);

@@ -167,7 +167,7 @@ static void write_place(const struct scene *s, int r)
 static void make_input(struct scene *s, int r)
 {
     s->seat[r].input = allocate(s->c->count * s->element);
-    if (!is_file(s->c, "stage_peer")) return case_input(s->c, r, s->seat[r].input);
+    if (!is_file(s->c, "stage_peer")) return case_input(s->c, r, s->c->count, s->seat[r].input);
     for (size_t i = 0; i < s->total; i++)
         s->seat[r].input[i] = (unsigned char)random_next(&s->random);
 }

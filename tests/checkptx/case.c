@@ -47,6 +47,24 @@ int case_meets_nobody(enum kernel_id id)
     return id == KERNEL_finish_peer || id == KERNEL_await_peer || case_is_alone(id);
 }
 
+int case_is_scatter(enum kernel_id id)
+{
+    return strncmp(kernel_rows[id].file, "reduce_scatter_", 15) == 0;
+}
+
+int place_is_staged(enum place place) { return place == STAGED || place == STAGED_IN_PLACE; }
+
+int place_has_input(enum place place) { return place_is_staged(place) || place == COPY_IN; }
+
+int place_has_output(enum place place) { return place_is_staged(place) || place == COPY_OUT; }
+
+/* The rig has room for so many elements of a rank's input, all parts of it. */
+static size_t part_of(size_t count, int parts)
+{
+    size_t most = counts[sizeof counts / sizeof *counts - 1] / (size_t)parts;
+    return count < most ? count : most;
+}
+
 static enum place place_of(enum kernel_id id, int level)
 {
     if (!case_has_own_slots(id)) return (enum place)level;
@@ -54,9 +72,10 @@ static enum place place_of(enum kernel_id id, int level)
 }
 
 /* All boxes must fit. */
-static size_t count_of(enum kernel_id id, int level)
+static size_t count_of(enum kernel_id id, const unsigned char level[AXES])
 {
-    size_t count = counts[level];
+    size_t count = counts[level[COUNT]];
+    if (case_is_scatter(id)) return part_of(count, level[RANKS] + 1);
     return case_is_push(id) && count > MOST_PUSHED ? MOST_PUSHED : count;
 }
 
@@ -69,11 +88,12 @@ static int threads_of(enum kernel_id id, int level)
 void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed,
                struct check_case *case_out)
 {
+    uint64_t state = seed;
     *case_out = (struct check_case){
         .id = id,
         .seed = seed,
         .ranks = level[RANKS] + 1,
-        .count = count_of(id, level[COUNT]),
+        .count = count_of(id, level),
         .offset = case_has_own_slots(id) ? 0 : level[OFFSET], /* which are aligned */
         .place = place_of(id, level[PLACE]),
         .blocks = blocks[level[BLOCKS]],
@@ -81,6 +101,7 @@ void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed
         .real = level[REAL],
         .flags = case_is_push(id) && seed % 4 == 0,
         .uneven = case_is_push(id) && seed % 3 == 0,
+        .rooted = case_is_scatter(id) && random_below(&state, 4) == 0,
         .scale = seed & 1 ? 0.3 : 1.0 / (level[RANKS] + 1),
     };
 }
@@ -89,9 +110,12 @@ void case_print(const struct check_case *c, FILE *to)
 {
     static const char *const place[PLACES] = {"in window",       "unequal offsets", "staged",
                                               "staged in place", "copy in",         "copy out"};
-    fprintf(to, "%s ranks=%d count=%zu offset=%d %s blocks=%d%s threads=%d %s",
-            kernel_rows[c->id].entry, c->ranks, c->count, c->offset, place[c->place], c->blocks,
-            c->uneven ? " and others" : "", c->threads,
+    static const char *const parts[PLACES] = {"in window",       "unequal offsets", "staged",
+                                              "staged in place", "some staged",     "in place"};
+    const char *const *names = case_is_scatter(c->id) ? parts : place;
+    fprintf(to, "%s%s ranks=%d count=%zu offset=%d %s blocks=%d%s threads=%d %s",
+            kernel_rows[c->id].entry, c->rooted ? " to a root" : "", c->ranks, c->count, c->offset,
+            names[c->place], c->blocks, c->uneven ? " and others" : "", c->threads,
             c->flags  ? "flags"
             : c->real ? "reals"
                       : "integers");
@@ -139,15 +163,15 @@ static void flag_input(size_t bytes, uint64_t *state, unsigned char *data_out)
         data_out[i] = i % 4 == 0 && random_below(state, 2);
 }
 
-void case_input(const struct check_case *c, int rank, void *data_out)
+void case_input(const struct check_case *c, int rank, size_t count, void *data_out)
 {
     enum smfar_dtype dtype = kernel_rows[c->id].dtype;
     uint64_t state = c->seed + (uint64_t)rank * 0xd1b54a32d192ed03u;
     if (c->flags) {
-        flag_input(c->count * ref_bytes(dtype), &state, data_out);
+        flag_input(count * ref_bytes(dtype), &state, data_out);
         return;
     }
-    for (size_t i = 0; i < c->count; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (ref_is_float(dtype))
             ref_store(dtype, data_out, i, float_input(c, &state));
         else

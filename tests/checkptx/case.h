@@ -18,6 +18,11 @@ enum place {
     PLACES
 };
 
+/* Has the kernel to bring the tensor into the window, or out of it? */
+int place_is_staged(enum place place); /* both */
+int place_has_input(enum place place);
+int place_has_output(enum place place);
+
 enum axis { RANKS, COUNT, OFFSET, PLACE, BLOCKS, THREADS, REAL, AXES };
 extern const int axis_levels[AXES];
 
@@ -32,6 +37,7 @@ struct check_case {
     int real;     /* random reals, whose sums round (2: without NaN and the like); else integers */
     int flags;    /* words 0 and 1 instead, which look like the flags of packets */
     int uneven;   /* grids differ from rank to rank */
+    int rooted;   /* of reduce-scatters: a reduce to one rank */
     double scale; /* of averages of floats */
 };
 
@@ -56,10 +62,13 @@ int case_meets_nobody(enum kernel_id id);
 /* 1 for those of them that copy or reduce. */
 int case_is_alone(enum kernel_id id);
 
+/* 1 for kernels that read a part of their own of every rank's input. */
+int case_is_scatter(enum kernel_id id);
+
 void case_print(const struct check_case *c, FILE *to);
 
-/* Fills rank's input: different for every rank and seed. */
-void case_input(const struct check_case *c, int rank, void *data_out);
+/* Fills rank's input of `count` elements: different for every rank and seed. */
+void case_input(const struct check_case *c, int rank, size_t count, void *data_out);
 
 /* Rows of levels in which every pair of values of any two axes occurs; the caller frees. */
 size_t sample_pairs(uint64_t seed, unsigned char (**rows_out)[AXES]);

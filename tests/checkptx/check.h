@@ -6,9 +6,16 @@
 #include "case.h"
 #include "rig.h"
 
-/* Runs one all-reduce and compares every rank's result, the guards round every buffer, the input
- * where it must survive, and the error records. */
+/* Runs one case and compares every rank's result, the guards round every buffer, the input where it
+ * must survive, and the error records. */
+int check_case(struct rig *rig, const struct check_case *c);
 int check_all_reduce(struct rig *rig, const struct check_case *c);
+int check_reduce_scatter(struct rig *rig, const struct check_case *c);
+
+/* The arguments that follow from the case alone, of the i-th rank to be launched, which is
+ * returned: who comes first varies. */
+int check_arguments(const struct rig *rig, const struct check_case *c, int i,
+                    struct kargs *args_out);
 
 /* The same for the rms_norm kernels; the case's count is replaced by one of their own sizes. */
 int check_rms_norm(struct rig *rig, const struct check_case *c);

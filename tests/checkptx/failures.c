@@ -64,6 +64,7 @@ static void launch(const struct trial *t, int rank, uint32_t hash, uint64_t time
         args.stride = (uint32_t)case_box_bytes(BYTES_HERE);
         args.dst = t->rig->rank[rank].dst;
     }
+    if (case_is_scatter(t->id)) args.dst = t->rig->rank[rank].dst;
     args.timeout_ns = timeout_ns;
     args.sequence = t->sequence;
     args.hash = hash;

@@ -17,6 +17,7 @@
 #include "../ref/ref.h"
 #include "check.h"
 #include "norm.h"
+#include "scene.h"
 #include "text.h"
 
 enum { MOST_FAULTS = 20, SMALL_CASES = 30 };
@@ -78,6 +79,42 @@ static struct options parse(int argc, char **argv)
     return options;
 }
 
+/* What is being checked, for must. */
+static const struct check_case *current;
+
+void must(enum smfar_status status, const char *what)
+{
+    if (status == SMFAR_OK) return;
+    printf("WRONG %s: %s: %s\n", what, smfar_status_name(status), smfar_last_error());
+    if (current) case_print(current, stdout);
+    printf("\n");
+    exit(1);
+}
+
+int check_arguments(const struct rig *rig, const struct check_case *c, int i,
+                    struct kargs *args_out)
+{
+    int rank = (int)((c->seed + (uint64_t)i) % (uint64_t)rig->ranks);
+    rig_arguments(rig, rank, (int)(c->seed >> 8 & (RIG_CHANNELS - 1)), args_out);
+    args_out->count = c->count;
+    args_out->timeout_ns = SCENE_TIMEOUT_NS;
+    args_out->sequence = c->seed;
+    args_out->hash = (uint32_t)c->seed;
+    args_out->scale = c->scale;
+    return rank;
+}
+
+int check_case(struct rig *rig, const struct check_case *c)
+{
+    current = c;
+    int faults = norm_is(c->id)           ? check_rms_norm(rig, c)
+                 : case_is_alone(c->id)   ? check_alone(rig, c, END_WELL)
+                 : case_is_scatter(c->id) ? check_reduce_scatter(rig, c)
+                                          : check_all_reduce(rig, c);
+    current = NULL;
+    return faults;
+}
+
 /* By entry or by file. */
 static int is_chosen(const struct options *options, enum kernel_id id)
 {
@@ -101,9 +138,7 @@ static void run_case(struct rig *rig, enum kernel_id id, const unsigned char row
         case_print(&c, stdout);
         printf("\n");
     }
-    int faults = norm_is(id)         ? check_rms_norm(rig, &c)
-                 : case_is_alone(id) ? check_alone(rig, &c, END_WELL)
-                                     : check_all_reduce(rig, &c);
+    int faults = check_case(rig, &c);
     tally->cases++;
     tally->faults += faults;
     /* a kernel that reported an error has left its signals failed for good */

@@ -381,3 +381,8 @@ uint64_t rig_released(const struct rig *rig, int rank)
 }
 
 uint64_t rig_done(const struct rig *rig, int rank) { return page_word(rig, rank, PAGE_DONE); }
+
+uint64_t rig_apart(const struct rig *rig, int rank)
+{
+    return ((const volatile uint64_t *)(rig->page + PAGE_APART))[rank];
+}

@@ -82,4 +82,7 @@ const volatile struct error_record *rig_error(const struct rig *rig, int rank);
 uint64_t rig_released(const struct rig *rig, int rank);
 uint64_t rig_done(const struct rig *rig, int rank);
 
+/* The last collective that rank took over peers because its chunks lay apart, or 0. */
+uint64_t rig_apart(const struct rig *rig, int rank);
+
 #endif

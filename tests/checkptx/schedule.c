@@ -13,6 +13,7 @@
 #include "../ref/ref.h"
 #include "../soft/steps.h"
 #include "check.h"
+#include "scene.h"
 #include "schedule.h"
 #include "text.h"
 
@@ -72,13 +73,6 @@ static CUdeviceptr mark_of(const struct schedule *s, int r)
     return s->rig->rank[r].window + RIG_HEAP + RIG_AREA - GUARD;
 }
 
-static void *allocate(size_t bytes)
-{
-    void *memory = malloc(bytes + 1);
-    if (!memory) abort();
-    return memory;
-}
-
 static void begin_part(struct schedule *s, int i, int r)
 {
     struct step *step = &s->step[i];
@@ -88,18 +82,22 @@ static void begin_part(struct schedule *s, int i, int r)
     schedule_arguments(s, i, r, 32, &whole);
     struct kargs args = whole.common;
     part->at = args.dst ? args.dst : args.window + args.offset;
-    part->input = allocate(step->bytes);
+    size_t parts = (size_t)step->parts;
+    part->input = allocate(step->bytes * parts);
     part->before = allocate(all);
     part->after = allocate(all);
     if (norm_is(s->id))
         norm_step_begin(s->rig, r, &step->c, &step->norm, &whole, part->input);
     else if (!schedule_is_barrier(s))
-        case_input(&step->c, r, part->input);
+        case_input(&step->c, r, step->c.count * parts, part->input);
     memset(part->before, 0xee, all);
     CUdeviceptr from = args.src ? args.src : args.window + args.offset;
     if (from == part->at) memcpy(part->before + GUARD, part->input, step->bytes);
     must(rig_write(s->rig, r, part->at - GUARD, part->before, all), "write");
-    if (from != part->at) must(rig_write(s->rig, r, from, part->input, step->bytes), "write");
+    size_t stride = args.src ? args.src_part : args.part;
+    for (size_t p = 0; p < parts && from != part->at; p++)
+        must(rig_write(s->rig, r, from + p * stride, part->input + p * step->bytes, step->bytes),
+             "write");
 }
 
 /* The chosen rank arrives at the phase without a launch. */
@@ -122,17 +120,21 @@ static void begin(struct schedule *s)
             begin_part(s, i, r);
     for (int i = 0; i < s->launches; i++) {
         struct step *step = &s->step[i];
-        step->expected = allocate(step->bytes);
-        step->junk = allocate(step->bytes);
-        memset(step->junk, 0x5a, step->bytes);
+        size_t all = step->bytes * (size_t)step->parts;
+        step->expected = allocate(all);
+        step->junk = allocate(all);
+        memset(step->junk, 0x5a, all);
         if (norm_is(s->id)) norm_step_expected(&step->c, &step->norm, step->expected);
         if (schedule_is_barrier(s) || norm_is(s->id)) continue;
         const void *inputs[RIG_MAX_RANKS];
         for (int r = 0; r < s->rig->ranks; r++)
             inputs[r] = step->part[r].input;
-        struct ref_call call = {
-            kernel_rows[s->id].op, kernel_rows[s->id].dtype, s->rig->ranks, step->c.count, inputs,
-            1.0 / s->rig->ranks};
+        struct ref_call call = {kernel_rows[s->id].op,
+                                kernel_rows[s->id].dtype,
+                                s->rig->ranks,
+                                step->c.count * (size_t)step->parts,
+                                inputs,
+                                1.0 / s->rig->ranks};
         ref_all_reduce_twoshot_peer(&call, step->expected);
     }
     for (int r = 0; r < s->rig->ranks; r++)
@@ -186,7 +188,7 @@ static void launch(struct schedule *s, int i, int r)
     /* the slots of a one-shot are nobody's own to spoil */
     if (s->kind == TOO_LATE && step->bytes && !case_has_own_slots(step->c.id))
         must(rig_write_later(s->rig, r, args.common.window + args.common.offset, step->junk,
-                             step->bytes),
+                             step->bytes * (size_t)step->parts),
              "write");
 }
 
@@ -219,7 +221,8 @@ static void look_at_results(struct schedule *s, int r)
     for (uint64_t done = *(const volatile uint64_t *)word; s->done[r] < done; s->done[r]++) {
         const struct step *step = &s->step[s->done[r]];
         const void *result = (const void *)(uintptr_t)step->part[r].at;
-        if (done > (uint64_t)s->launches || memcmp(result, step->expected, step->bytes) != 0)
+        if (done > (uint64_t)s->launches ||
+            memcmp(result, step->expected + schedule_own(step, r), step->bytes) != 0)
             s->early_done = r + 1;
         if (done > (uint64_t)s->launches) return;
     }
@@ -266,7 +269,8 @@ static int check_data(const struct schedule *s, int i, int r)
     for (size_t k = 0; k < step->bytes + 2 * GUARD; k++) {
         int data = k >= GUARD && k < GUARD + step->bytes && schedule_may_end_well(s);
         if (data && s->done[r] <= (uint64_t)i) continue; /* left undone: anything */
-        unsigned char want = data ? step->expected[k - GUARD] : part->before[k];
+        unsigned char want =
+            data ? step->expected[schedule_own(step, r) + k - GUARD] : part->before[k];
         if (part->after[k] != want)
             return wrong(s, i, r, data ? "wrong byte" : "byte changed", k - GUARD);
     }
@@ -290,6 +294,15 @@ static int check_marks(const struct schedule *s, int i, int r)
         if (s->seen[i][r][other] < s->mark[i])
             return wrong(s, i, r, "left a barrier before rank", (uint64_t)other);
     return 0;
+}
+
+/* What lies alike everywhere must go through the switch. */
+static int check_path(const struct schedule *s, int r)
+{
+    uint64_t apart = rig_apart(s->rig, r);
+    enum place place = apart && s->kind == ALL_WELL ? s->step[apart - 1].c.place : UNEQUAL;
+    int alike = place == IN_WINDOW || place_is_staged(place);
+    return alike ? wrong(s, (int)apart - 1, r, "did not go through the switch", apart) : 0;
 }
 
 /* The first collective that this rank's kernels must have left, or 0. */
@@ -327,6 +340,7 @@ static int check_rank(const struct schedule *s, int r)
     if (error->code && !is_record_whole(s, r)) return wrong(s, 0, r, "record", r);
     if (rig_released(s->rig, r) != left_undone(s, r))
         return wrong(s, 0, r, "says it has left undone", rig_released(s->rig, r));
+    if (check_path(s, r)) return 1;
     if (rig_released(s->rig, r) && !*(volatile uint32_t *)(s->rig->page + PAGE_ABORT))
         return wrong(s, 0, r, "failed without setting the abort word", 0);
     for (int i = 0; i < s->launches; i++)

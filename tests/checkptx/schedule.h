@@ -30,7 +30,8 @@ struct part {
 };
 struct step {
     struct check_case c;
-    size_t bytes;
+    size_t bytes; /* of a rank's result */
+    int parts;    /* of its input, each of so many bytes */
     unsigned char *expected, *junk;
     struct part part[RIG_MAX_RANKS];
     struct norm_step norm; /* of the rms_norm kernels */
@@ -77,6 +78,12 @@ static inline int schedule_is_barrier(const struct schedule *s)
 static inline int schedule_may_end_well(const struct schedule *s)
 {
     return s->kind == ALL_WELL || s->kind == TOO_LATE;
+}
+
+/* Where rank r's part begins in what all ranks' inputs give. */
+static inline size_t schedule_own(const struct step *step, int r)
+{
+    return step->parts > 1 ? step->bytes * (size_t)r : 0;
 }
 
 static inline int schedule_takes_part(const struct schedule *s, int r)

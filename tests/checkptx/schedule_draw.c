@@ -18,8 +18,11 @@ static size_t draw_count(struct schedule *s)
 
 static enum place draw_place(struct schedule *s, enum kernel_id id)
 {
+    static const enum place scatter[] = {IN_WINDOW, UNEQUAL, STAGED, COPY_IN};
+    int well = schedule_may_end_well(s);
+    if (case_is_scatter(id)) return scatter[well ? schedule_random(s, 4) : 0];
     if (case_has_own_slots(id)) return schedule_random(s, 2) ? STAGED_IN_PLACE : STAGED;
-    return schedule_may_end_well(s) ? (enum place)schedule_random(s, PLACES) : IN_WINDOW;
+    return well ? (enum place)schedule_random(s, PLACES) : IN_WINDOW;
 }
 
 /* Between pushes the phases, and so the boxes, are also counted by others. */
@@ -47,6 +50,7 @@ static void draw_step(struct schedule *s, struct step *step)
     }
     if (norm_is(id)) norm_step_draw(&step->c, &step->norm);
     step->bytes = schedule_is_barrier(s) ? 0 : step->c.count * element_of(step);
+    step->parts = case_is_scatter(id) ? s->rig->ranks : 1;
 }
 
 /* Many are too late: in few of those is something spoilt that another rank has still to read. */
@@ -75,12 +79,6 @@ void schedule_draw(struct schedule *s)
     if (s->lost) s->lost = (int)schedule_random(s, 3);
 }
 
-static int is_staged(enum place place) { return place == STAGED || place == STAGED_IN_PLACE; }
-
-static int has_input(enum place place) { return is_staged(place) || place == COPY_IN; }
-
-static int has_output(enum place place) { return is_staged(place) || place == COPY_OUT; }
-
 /* What a launch of its kind alone uses: not so the slots of two-shots. */
 static void place_slots(const struct step *step, struct kargs *args)
 {
@@ -95,16 +93,22 @@ static void place_part(const struct schedule *s, int i, int r, struct kargs *arg
     const struct step *step = &s->step[i];
     const struct rig_rank *me = &s->rig->rank[r];
     size_t element = schedule_is_barrier(s) ? 1 : element_of(step);
-    size_t slot = GUARD + (size_t)SLOT * (is_staged(step->c.place) ? 0 : 1 + (unsigned)i);
+    size_t slot = GUARD + (size_t)SLOT * (place_is_staged(step->c.place) ? 0 : 1 + (unsigned)i);
     uint64_t state = step->c.seed ^ (uint64_t)r;
     args->offset = RIG_HEAP + slot + (size_t)step->c.offset * element;
     if (step->c.place == UNEQUAL)
         args->offset += 256u * (unsigned)r + element * random_below(&state, 8);
     if (case_has_own_slots(step->c.id)) place_slots(step, args);
     slot = GUARD + (size_t)SLOT * (unsigned)i;
-    if (has_input(step->c.place)) args->src = me->src + slot + element * random_below(&state, 4);
-    if (has_output(step->c.place)) args->dst = me->dst + slot + element * random_below(&state, 4);
+    if (place_has_input(step->c.place))
+        args->src = me->src + slot + element * random_below(&state, 4);
+    if (place_has_output(step->c.place) || case_is_scatter(step->c.id))
+        args->dst = me->dst + slot + element * random_below(&state, 4);
     if (step->c.place == STAGED_IN_PLACE) args->dst = args->src;
+    if (!case_is_scatter(step->c.id)) return;
+    args->src_part = step->bytes;
+    args->part = args->src ? (step->bytes + 15) / 16 * 16 : step->bytes;
+    if (step->c.place == UNEQUAL) args->part += element * (unsigned)r;
 }
 
 void schedule_arguments(const struct schedule *s, int i, int r, int threads,

@@ -5,6 +5,8 @@ from mutation import mutation
 MC = "all_reduce_twoshot_mc"
 PEER = "all_reduce_twoshot_peer"
 ONE_SHOT = "all_reduce_oneshot_peer"
+SCATTER_MC = "reduce_scatter_mc"
+SCATTER_PEER = "reduce_scatter_peer"
 
 DATA = [
     mutation(
@@ -96,21 +98,21 @@ DATA = [
     ),
     mutation(
         "no store through the switch",
-        "all_reduce_twoshot_mc.ptx",
+        "reduce_switch.ptxh",
         "@%valid##k multimem.st.relaxed.sys.global.v4.f32 [%address+bytes], VEC(k);",
         "",
         kernels=MC,
     ),
     mutation(
         "a store through the switch without its predicate",
-        "all_reduce_twoshot_mc.ptx",
+        "reduce_switch.ptxh",
         "@%valid##k multimem.st",
         "multimem.st",
         kernels=MC,
     ),
     mutation(
         "a store into one's own window alone",
-        "all_reduce_twoshot_mc.ptx",
+        "reduce_switch.ptxh",
         "@%valid##k multimem.st.relaxed.sys.global.v4.f32 [%address+bytes], VEC(k);",
         "{ .reg .b64 %own; sub.s64 %own, %address, %multicast; add.s64 %own, %own, %window; "
         "@%valid##k st.relaxed.sys.global.v4.b32 [%own+bytes], VEC(k); }",
@@ -118,7 +120,7 @@ DATA = [
     ),
     mutation(
         "a vector too many is valid",
-        "all_reduce_twoshot_mc.ptx",
+        "reduce_switch.ptxh",
         "setp.gt.s32 %valid##k, %left, vectors;",
         "setp.ge.s32 %valid##k, %left, vectors;",
         kernels=MC,
@@ -132,7 +134,7 @@ DATA = [
     ),
     mutation(
         "warps take the same tiles",
-        "all_reduce_twoshot_mc.ptx",
+        "reduce_switch.ptxh",
         "mad.lo.u32 %index, %cta, %step, %warp;",
         "mul.lo.u32 %index, %cta, %step;",
         kernels=MC,
@@ -227,5 +229,100 @@ DATA = [
         "        sub.u64 %edge_end, %count, %edge_gap;\n",
         "        mov.b64 %edge_end, 0;\n",
         kernels=ONE_SHOT,
+    ),
+    mutation(
+        "scatter: the results through the switch are not stored",
+        "reduce_switch.ptxh",
+        "@%valid##k st.global.v4.b32 [%result+bytes], VEC(k);",
+        kernels=SCATTER_MC,
+    ),
+    mutation(
+        "scatter: results beyond the part are stored",
+        "reduce_switch.ptxh",
+        "@%valid##k st.global.v4.b32 [%result+bytes], VEC(k);",
+        "st.global.v4.b32 [%result+bytes], VEC(k);",
+        kernels=SCATTER_MC,
+    ),
+    mutation(
+        "scatter: every rank is told of the first part, over peers",
+        "arrive_peer.ptxh",
+        "    mad.lo.u64 %arg, %line, %part, %arg;\n",
+        kernels=SCATTER_PEER,
+    ),
+    mutation(
+        "scatter: every rank is told of the first part, through the switch",
+        "arrive_mc.ptxh",
+        "mad.lo.u64 %place, %place, %part, %offset;",
+        "mov.b64 %place, %offset;",
+        kernels=SCATTER_MC,
+    ),
+    mutation(
+        "scatter: the last rank is not told of its part",
+        "arrive_mc.ptxh",
+        "        setp.ge.u32 %other, %lane, %ranks;\n",
+        "        add.u32 %phase, %lane, 1;\n        setp.ge.u32 %other, %phase, %ranks;\n"
+        "        add.u32 %phase, %epoch, PHASE;\n",
+        kernels=SCATTER_MC,
+    ),
+    mutation(
+        "scatter: a rank takes the first part for its own",
+        "enter.ptxh",
+        "        mad.lo.u64 %offset, %mine, %part, %offset;\n",
+        kernels=SCATTER_MC,
+    ),
+    mutation(
+        "scatter: the first part alone is copied in",
+        "enter.ptxh",
+        "        @%p bra COPY_PART;\n",
+        kernels=SCATTER_PEER,
+    ),
+    mutation(
+        "scatter: one part is copied in again and again",
+        "enter.ptxh",
+        "        add.s64 %from, %from, %src_part;\n",
+        kernels=SCATTER_PEER,
+    ),
+    mutation(
+        "scatter: vectors to an output that does not take them",
+        "scatter_begin.ptxh",
+        "        setp.ne.u64 %p, %x, 0;\n",
+        "        setp.ne.u64 %p, 0, 0;\n",
+        kernels=SCATTER_PEER,
+    ),
+    mutation(
+        "scatter: vectors of parts that lie differently",
+        "scatter_begin.ptxh",
+        "        setp.eq.or.u32 %p, %placed, 2, %p;\n",
+        kernels=SCATTER_PEER,
+    ),
+    mutation(
+        "scatter: the elements before the first boundary forgotten",
+        "scatter_begin.ptxh",
+        "        mov.b64 %edge, 0;\n",
+        "        mov.b64 %edge, %edge_split;\n",
+        kernels=SCATTER_MC,
+    ),
+    mutation(
+        "scatter: parts apart go through the switch",
+        "reduce_scatter_mc.ptx",
+        "        @%apart bra OVER_PEERS;\n",
+        kernels=SCATTER_MC,
+    ),
+    mutation(
+        "scatter: no exit barrier",
+        "twoshot_end.ptxh",
+        "        @!%last bra LEAVE;\nAWAIT:\n",
+        "        setp.eq.and.u32 %p, %thread, 0, %last;\n"
+        "        add.u32 %before, %epoch, 2;\n"
+        "        @%p st.relaxed.gpu.global.u32 [%sig+SIGNALS_EPOCH], %before;\n"
+        "        @%p bra DONE;\n        bra LEAVE;\nAWAIT:\n",
+        kernels=SCATTER_PEER,
+    ),
+    mutation(
+        "scatter: its lanes' places are not waited for",
+        "arrive_mc.ptxh",
+        "        bar.warp.sync 0xffffffff;\n",
+        kernels=SCATTER_MC,
+        equivalent="the switch runs a warp's lanes in step, and orders a block's stores as one",
     ),
 ]

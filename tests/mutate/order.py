@@ -79,7 +79,7 @@ BARRIER = [
     mutation(
         "arrive_peer does not publish its place",
         "arrive_peer.ptxh",
-        "    st.relaxed.sys.global.u64 [%peer+SIGNALS_OFFSET], %offset;\n",
+        "    st.relaxed.sys.global.u64 [%peer+SIGNALS_OFFSET], %arg;\n",
     ),
     mutation(
         "arrive_peer leaves out the last rank",
@@ -325,8 +325,8 @@ BLOCKS = [
     mutation(
         "the last block does not wait",
         "twoshot_end.ptxh",
-        "        @!%p bra AWAIT;\n        @!%last bra LEAVE;\n",
-        "        @!%p bra AWAIT;\n        setp.eq.and.u32 %p, %thread, 0, %last;\n"
+        "        @!%p bra AWAIT;\n#endif\n        @!%last bra LEAVE;\n",
+        "        @!%p bra AWAIT;\n#endif\n        setp.eq.and.u32 %p, %thread, 0, %last;\n"
         "        add.u32 %before, %epoch, 2;\n"
         "        @%p st.relaxed.gpu.global.u32 [%sig+SIGNALS_EPOCH], %before;\n"
         "        bra LEAVE;\n",

@@ -96,6 +96,42 @@ static void check_flat(const struct seat *seat, size_t count)
         expect(seat, "all_gather_into", r, count, r, 1, 0);
 }
 
+static void *window_take(const struct seat *seat, size_t bytes)
+{
+    void *memory;
+    must(smfar_window_alloc(seat->comm, bytes, &memory));
+    return memory;
+}
+
+static uint64_t staged_bytes(const struct seat *seat, const char *collective)
+{
+    struct smfar_path path;
+    uint64_t bytes = 0;
+    for (int i = 0; smfar_comm_path(seat->comm, i, &path) == SMFAR_OK; i++)
+        if (!strcmp(path.collective, collective)) bytes += path.staged_bytes;
+    return bytes;
+}
+
+/* Inputs in the window of all ranks, or of every other one, are read where they lie, and stay. */
+static void check_in_window(const struct seat *seat, size_t count, int every)
+{
+    size_t bytes = count * sizeof(int32_t), parts = (size_t)seat->ranks;
+    int32_t *window = window_take(seat, bytes * parts), *plain = seat->send[0];
+    int32_t *all = seat->rank % every ? plain : window;
+    uint64_t before = staged_bytes(seat, "reduce_scatter");
+    fill(seat);
+    for (size_t r = 0; r < parts; r++) /* the seat's rows of LARGEST lie one behind the other */
+        memmove(all + r * count, seat->send[r], bytes);
+    must(smfar_reduce_scatter_from(all, seat->recv[0], count, SMFAR_I32, SMFAR_SUM, 0, seat->comm,
+                                   NULL));
+    wait_last(seat);
+    expect(seat, "reduce_scatter in the window", 0, count, 0, seat->rank, 1);
+    for (size_t r = 0; r < parts && count; r++)
+        EXPECT_EQ(all[r * count], value_of(seat->rank, (int)r, 0));
+    EXPECT_EQ(staged_bytes(seat, "reduce_scatter") - before, all == window ? 0 : bytes * parts);
+    smfar_window_free(seat->comm, window);
+}
+
 static void check_all_to_all(const struct seat *seat, size_t count)
 {
     fill(seat);
@@ -189,6 +225,8 @@ static void check(struct ranks_thread *me)
         check_reduce(&seat, counts[i]);
         check_reduce_scatter(&seat, counts[i]);
         check_flat(&seat, counts[i]);
+        check_in_window(&seat, counts[i], 1);
+        check_in_window(&seat, counts[i], 2);
         check_all_to_all(&seat, counts[i]);
         check_all_to_all_v(&seat, counts[i]);
         check_rooted(&seat, counts[i]);

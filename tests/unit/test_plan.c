@@ -93,6 +93,32 @@ static void check_push(void)
     EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
 }
 
+/* Each rank of a reduce-scatter reads its part; of a reduce the root reads everything, unless that
+ * is more than its link should carry alone. */
+static void check_pull(void)
+{
+    struct plan_query query = query_of(SMFAR_SUM, SMFAR_BF16, 1 << 20);
+    query.collective = COLLECTIVE_REDUCE_SCATTER;
+    struct plan plan = plan_of(&query);
+    EXPECT_HAS(plan.name, "pull_mc");
+    EXPECT_EQ(plan.kernel, KERNEL_reduce_scatter_mc_sum_bf16);
+    query.agreed.multicast = 0;
+    EXPECT_EQ(plan_of(&query).kernel, KERNEL_reduce_scatter_peer_sum_bf16);
+    query.count = 100; /* no one-shot */
+    query.agreed.oneshot_bytes = 256 << 10;
+    EXPECT_HAS(plan_of(&query).name, "pull_peer");
+    query.collective = COLLECTIVE_REDUCE;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
+    EXPECT_EQ(plan_of(&query).pull, 0);
+    query.ranks = 2;
+    EXPECT_HAS(plan_of(&query).name, "pull_peer");
+    query.ranks = 8;
+    query.agreed.multicast = 1;
+    EXPECT_HAS(plan_of(&query).name, "pull_mc");
+    query.op = SMFAR_MAX; /* of bf16: not in the switch */
+    EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
+}
+
 static int is_bitwise(int op) { return op == SMFAR_BAND || op == SMFAR_BOR || op == SMFAR_BXOR; }
 
 /* The table of docs/types.md. */
@@ -128,9 +154,10 @@ static int is_in_switch(int op, int dtype)
     return linear && dtype > SMFAR_I64;
 }
 
-static void check_pair(int op, int dtype)
+static void check_pair(int op, int dtype, enum collective collective)
 {
     struct plan_query query = query_of((enum smfar_op)op, (enum smfar_dtype)dtype, 100);
+    query.collective = collective;
     struct plan plan = {.blocks = -7};
     enum smfar_status status = plan_make(&query, &plan);
     EXPECT_EQ(status, is_served(op, dtype) ? SMFAR_OK : SMFAR_ERR_UNSUPPORTED);
@@ -150,9 +177,12 @@ static void check_pair(int op, int dtype)
 
 static void check_pairs(void)
 {
+    static const enum collective reductions[] = {COLLECTIVE_ALL_REDUCE, COLLECTIVE_REDUCE,
+                                                 COLLECTIVE_REDUCE_SCATTER};
     for (int op = 0; op < SMFAR_OPS; op++)
         for (int dtype = 0; dtype < SMFAR_DTYPES; dtype++)
-            check_pair(op, dtype);
+            for (int i = 0; i < 3; i++)
+                check_pair(op, dtype, reductions[i]);
 }
 
 /* Pairs that a kernel of another name serves. */
@@ -242,6 +272,7 @@ int main(void)
     check_algorithm();
     check_oneshot();
     check_push();
+    check_pull();
     check_pairs();
     check_forms();
     check_shapes();
