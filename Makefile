@@ -54,11 +54,11 @@ PROGRAMS := $(UNIT) $(SOFT_TEST) $(B)/bin/checkptx $(SWITCHES)
 
 C_FILES = $(wildcard csrc/*.[ch] csrc/*/*.[ch] csrc/torch/*.cpp tests/*/*.[ch] examples/*.c)
 
-.PHONY: help demo hello hello-mpi test check check-all check-every lib programs units conformance model fuzz \
+.PHONY: help demo hello hello-mpi test check check-all check-every lib programs units conformance apps model fuzz \
         asan ubsan tsan aarch64 sanitized format format-check warnings lint ptx clean
 help:
 	@sed -n 's/^#  *//p' Makefile | head -11
-	@echo 'make demo | hello | test | check | check-all | check-every | conformance | model | fuzz | lib | asan | ubsan | tsan | aarch64'
+	@echo 'make demo | hello | test | check | check-all | check-every | conformance | apps | model | fuzz | lib | asan | ubsan | tsan | aarch64'
 	@echo 'make format | clean'
 
 # ---- the environment and the libraries ----
@@ -136,6 +136,10 @@ hello-mpi: lib
 # PyTorch's own tests of process groups, with gloo and with smfar; they need one small package more
 conformance: lib
 	$(PY) tests/conformance/run.py --out docs/conformance.md
+
+# applications from PyPI, in an environment of their own; 77: they cannot be had, and it has said so
+apps: lib
+	@$(PY) tests/apps/run.py --venv build/apps || [ $$? = 77 ]
 
 # the barrier between ranks, for spin; 77: there is none, and it has said so
 model: $(VENV)/ready
