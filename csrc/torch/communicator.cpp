@@ -4,9 +4,6 @@
 #include <Python.h>
 #include <unistd.h>
 
-#include <condition_variable>
-#include <deque>
-
 #include <c10/util/Exception.h>
 
 namespace smfar {
@@ -17,9 +14,6 @@ namespace {
 // communicator waits a little longer for the works that then complete.
 constexpr milliseconds kGrace{5000};
 constexpr milliseconds kSlice{100};
-
-// How long the end of a communicator waits for a stream to pass collectives that have failed.
-constexpr milliseconds kLinger{2000};
 
 // Lets Python run while this thread waits for one that may need the interpreter.
 class WithoutGil {
@@ -53,65 +47,6 @@ void check(smfar_status status, const std::string& doing) {
   }
 }
 
-// The queue of a watching thread. The thread shares it, and so may outlive the communicator.
-struct Communicator::Watcher {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::shared_ptr<Watched>> queue;
-  bool draining = false; // end when the queue is empty
-  bool closed = false;   // it was: nothing is taken any more
-  bool ended = false;
-  std::atomic<bool> stop{false}; // give up on what is in the queue
-
-  std::deque<std::shared_ptr<Watched>> failed; // completed, not released; the thread's own
-
-  // What the stream has not passed in the end keeps its memory until the process ends: better that
-  // than a write to memory that is somebody else's by then.
-  void giveBack(milliseconds limit) {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
-    while (true) {
-      std::erase_if(failed, [](const auto& one) { return one->released(); });
-      if (failed.empty() || std::chrono::steady_clock::now() >= deadline) return;
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-  }
-
-  bool push(const std::shared_ptr<Watched>& watched) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (closed) return false;
-    queue.push_back(watched);
-    changed.notify_all();
-    return true;
-  }
-
-  void run() {
-    std::unique_lock<std::mutex> lock(mutex);
-    while (true) {
-      changed.wait(lock, [this] { return draining || !queue.empty(); });
-      if (queue.empty()) break;
-      auto watched = std::move(queue.front());
-      queue.pop_front();
-      lock.unlock();
-      watched->complete(stop);
-      if (!watched->released()) failed.push_back(std::move(watched));
-      watched.reset(); // may be the last owner of tensors, or of the communicator
-      giveBack(milliseconds(0));
-      lock.lock();
-    }
-    closed = true;
-    lock.unlock();
-    giveBack(kLinger);
-    if (!failed.empty()) new auto(std::move(failed));
-    lock.lock();
-    ended = true;
-    changed.notify_all();
-  }
-
-  bool waitEnded(std::unique_lock<std::mutex>& lock, milliseconds limit) {
-    return changed.wait_for(lock, limit, [this] { return ended; });
-  }
-};
-
 Communicator::Communicator(smfar_comm* comm, milliseconds timeout)
     : comm_(comm), process_(getpid()), timeout_ms_(timeout.count()) {}
 
@@ -125,8 +60,8 @@ std::shared_ptr<Communicator> Communicator::create(const smfar_config& config,
 }
 
 Communicator::~Communicator() {
-  if (!here()) { // the thread and the driver's state exist in the parent alone
-    if (thread_.joinable()) new std::thread(std::move(thread_));
+  if (!here()) { // the threads and the driver's state exist in the parent alone
+    if (watcher_) new auto(std::move(watcher_));
     return;
   }
   finalize();
@@ -170,11 +105,8 @@ smfar_status Communicator::waitUnless(uint64_t sequence, const std::atomic<bool>
   }
 }
 
-std::shared_ptr<Communicator::Watcher> Communicator::watcher() {
-  if (!watcher_) {
-    watcher_ = std::make_shared<Watcher>();
-    thread_ = std::thread([watcher = watcher_] { watcher->run(); });
-  }
+std::shared_ptr<Watcher> Communicator::watcher() {
+  if (!watcher_) watcher_ = std::make_shared<Watcher>();
   return watcher_;
 }
 
@@ -185,38 +117,23 @@ void Communicator::watch(const std::shared_ptr<Watched>& watched) {
 
 Completer Communicator::completer() {
   const std::lock_guard<std::mutex> lock(watcher_mutex_);
+  watcher()->handOver();
   return [watcher = watcher()](const std::shared_ptr<Watched>& ended) {
-    if (!watcher->push(ended)) ended->complete(watcher->stop);
+    if (watcher->push(ended)) return;
+    ended->await(watcher->stop());
+    ended->complete();
   };
 }
 
 void Communicator::drain() {
   WithoutGil released;
   std::shared_ptr<Watcher> watcher;
-  std::thread thread;
   {
     // Not held while waiting: a callback of a future may start the next collective.
     const std::lock_guard<std::mutex> lock(watcher_mutex_);
     watcher.swap(watcher_);
-    thread.swap(thread_);
   }
-  if (watcher) end(*watcher, thread);
-}
-
-void Communicator::end(Watcher& watcher, std::thread& thread) const {
-  bool ended = false;
-  {
-    std::unique_lock<std::mutex> lock(watcher.mutex);
-    watcher.draining = true;
-    watcher.changed.notify_all();
-    if (thread.get_id() != std::this_thread::get_id()) {
-      ended = watcher.waitEnded(lock, milliseconds(timeout_ms_) + kGrace);
-      watcher.stop = true;
-      ended = ended || watcher.waitEnded(lock, kLinger + 2 * kSlice);
-    }
-  }
-  // Not ended: this is that thread, or a user's callback has not returned.
-  ended ? thread.join() : thread.detach();
+  if (watcher) watcher->end(milliseconds(timeout_ms_) + kGrace);
 }
 
 void Communicator::setTimeout(milliseconds timeout) {

@@ -1,5 +1,5 @@
 // One smfar communicator as the shim uses it: calls serialised with the numbers they get, statuses
-// turned into PyTorch's exceptions, a thread that completes futures, and an end that never hangs.
+// turned into PyTorch's exceptions, threads that complete futures, and an end that never hangs.
 // Shared by the process group, its works and the tensors in its window; the last of them ends it.
 // It knows nothing of tensors or of collectives.
 #pragma once
@@ -13,11 +13,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "../smfar.h"
+#include "watcher.h"
 
 namespace smfar {
 
@@ -28,18 +28,7 @@ using std::chrono::milliseconds;
 // is what smfar_last_error() says on this thread.
 void check(smfar_status status, const std::string& doing);
 
-// Something that ends with a communicator's collective: completed once, on the watching thread,
-// which holds no lock meanwhile.
-class Watched {
- public:
-  virtual ~Watched() = default;
-  // Blocks until it has ended; gives up soon after *stop has become true.
-  virtual void complete(const std::atomic<bool>& stop) = 0;
-  // May what it owns be given back? A collective that has failed may still write to its tensors.
-  virtual bool released() const = 0;
-};
-
-// Has something that has ended completed, on the watching thread while there is one.
+// Has something that has ended completed, on a watching thread while there is one.
 using Completer = std::function<void(const std::shared_ptr<Watched>& ended)>;
 
 class Communicator {
@@ -69,13 +58,13 @@ class Communicator {
 
   bool released(uint64_t sequence) const { return smfar_comm_released(comm_, sequence); }
 
-  // Has `watched` completed by a thread of this communicator, after those handed in before.
+  // Has `watched` awaited and completed by a thread of this communicator.
   void watch(const std::shared_ptr<Watched>& watched);
 
   // For what ends at a time of its own, and may outlive the communicator.
   Completer completer();
 
-  // Waits until all that is watched has completed, at most the timeout; then the thread ends.
+  // Waits until all that is watched has completed, at most the timeout; then the threads end.
   void drain();
 
   // drain(), and leaves the group: whoever still holds this can use the window's memory, no more.
@@ -90,18 +79,15 @@ class Communicator {
   bool here() const;
 
  private:
-  struct Watcher;
   Communicator(smfar_comm* comm, milliseconds timeout);
-  void end(Watcher& watcher, std::thread& thread) const;
   std::shared_ptr<Watcher> watcher(); // under watcher_mutex_
 
   smfar_comm* const comm_;
   const pid_t process_;
   std::atomic<int64_t> timeout_ms_;
   std::mutex enqueue_mutex_;
-  std::mutex watcher_mutex_; // guards the two below
+  std::mutex watcher_mutex_; // guards the next
   std::shared_ptr<Watcher> watcher_;
-  std::thread thread_;
 };
 
 // Wraps a c10d store for smfar_comm_create; `store` must outlive what is returned.

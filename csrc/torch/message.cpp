@@ -20,7 +20,8 @@ c10::intrusive_ptr<c10::ivalue::Future> newFuture() {
 class EndedMessage : public Watched {
  public:
   explicit EndedMessage(c10::intrusive_ptr<Message> message) : message_(std::move(message)) {}
-  void complete(const std::atomic<bool>&) override { message_->ended(); }
+  void await(const std::atomic<bool>&) override {}
+  void complete() override { message_->ended(); }
   bool released() const override { return true; }
 
  private:

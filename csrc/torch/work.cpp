@@ -18,9 +18,11 @@ class WatchedWork : public Watched {
  public:
   explicit WatchedWork(c10::intrusive_ptr<WorkSmfar> work) : work_(std::move(work)) {}
 
-  void complete(const std::atomic<bool>& stop) override {
-    work_->ended(work_->communicator()->waitUnless(work_->getSequencenumber(), stop));
+  void await(const std::atomic<bool>& stop) override {
+    status_ = work_->communicator()->waitUnless(work_->getSequencenumber(), stop);
   }
+
+  void complete() override { work_->ended(status_); }
 
   bool released() const override {
     return work_->communicator()->released(work_->getSequencenumber());
@@ -28,6 +30,7 @@ class WatchedWork : public Watched {
 
  private:
   const c10::intrusive_ptr<WorkSmfar> work_;
+  smfar_status status_ = SMFAR_PENDING;
 };
 
 class Kept : public Watched {
@@ -36,9 +39,9 @@ class Kept : public Watched {
       : communicator_(std::move(communicator)), tensors_(std::move(tensors)),
         sequence_(smfar_comm_sequence(communicator_->raw())) {}
 
-  void complete(const std::atomic<bool>& stop) override {
-    communicator_->waitUnless(sequence_, stop);
-  }
+  void await(const std::atomic<bool>& stop) override { communicator_->waitUnless(sequence_, stop); }
+
+  void complete() override {}
 
   bool released() const override { return communicator_->released(sequence_); }
 

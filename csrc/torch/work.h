@@ -1,8 +1,8 @@
 // One collective's completion, as c10d sees it. It owns the tensors until the collective has ended.
 //
-// On CPU wait() blocks the host; futures are completed by the communicator's thread. On CUDA wait()
-// makes the current stream of the tensors' device wait and futures are complete, in stream order,
-// once the collective is enqueued; only barriers and waits with a time limit block the host.
+// On CPU wait() blocks the host; futures are completed by the communicator's threads. On CUDA
+// wait() makes the current stream of the tensors' device wait and futures are complete, in stream
+// order, once the collective is enqueued; only barriers and waits with a time limit block the host.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -39,7 +39,7 @@ class WorkSmfar : public c10d::Work {
   // Blocks the host until it has ended and throws when it failed.
   void waitOnHost(std::optional<milliseconds> limit);
 
-  // Ends the work as the communicator's thread saw it: success, or the failure, with its words on
+  // Ends the work as the communicator's threads saw it: success, or the failure, with its words on
   // this thread.
   void ended(smfar_status status);
 
@@ -73,7 +73,7 @@ class WorkSmfar : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// Has the communicator's thread complete `work`, and own it until then.
+// Has the communicator's threads complete `work`, and own it until then.
 void watch(c10::intrusive_ptr<WorkSmfar> work);
 
 // Owns `tensors`, which no work does, until all that was enqueued so far has ended.

@@ -182,3 +182,30 @@ def from_two_threads():
 
 def test_two_threads(ranks):
     ranks.run(from_two_threads)
+
+
+def wait_in_callbacks():
+    """What a future's callback waits for: a collective or message that it has started itself, and
+    one that came before it was called."""
+    n, me = dist.get_world_size(), dist.get_rank()
+    go = threading.Event()
+
+    def nested(_):
+        go.wait(20)
+        other = torch.ones(3)
+        dist.all_reduce(other, async_op=True).get_future().then(lambda done: done.value()).wait()
+        got = torch.empty(1)
+        request = dist.irecv(got, (me - 1) % n)
+        dist.send(torch.tensor([float(me)]), (me + 1) % n)
+        request.get_future().wait()
+        return [other[0].item(), got.item(), later.get_future().wait()[0][0].item()]
+
+    first = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(nested)
+    later = dist.all_reduce(torch.full((2,), 2.0), async_op=True)
+    go.set()
+    assert first.wait() == [n, (me - 1) % n, 2 * n]
+
+
+def test_callbacks_may_wait(ranks):
+    for _ in range(3):
+        ranks.run(wait_in_callbacks)
