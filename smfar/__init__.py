@@ -17,12 +17,14 @@ import torch as _torch  # noqa: F401
 
 from smfar import backend as _backend
 from smfar import nn, ops
+from smfar.errors import ArgumentError
 from smfar.hints import algorithm, sm_budget
 from smfar.pool import mem_pool
 from smfar.report import Path, SoftKernel, describe, explain, report, soft_call_count, soft_stats
 from smfar.window import empty
 
 __all__ = [
+    "ArgumentError",
     "Options",
     "Path",
     "SoftKernel",

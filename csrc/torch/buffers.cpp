@@ -43,9 +43,10 @@ at::Tensor Buffers::read(const at::Tensor& tensor) {
 
 void Buffers::checkWritable(const at::Tensor& tensor) const {
   checkTensor(tensor, collective_);
-  TORCH_CHECK_VALUE(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, "smfar: ", collective_,
-                    ": got strides ", tensor.strides(), " for sizes ", tensor.sizes(),
-                    "; several elements of a result share one place: use .contiguous()");
+  SMFAR_CHECK_ARGUMENT(at::has_internal_overlap(tensor) != at::MemOverlap::Yes,
+                       "smfar: ", collective_, ": got strides ", tensor.strides(), " for sizes ",
+                       tensor.sizes(),
+                       "; several elements of a result share one place: use .contiguous()");
 }
 
 at::Tensor Buffers::written(const at::Tensor& tensor, bool read) {
@@ -76,29 +77,29 @@ void Buffers::checkApart() const {
   std::sort(ranges.begin(), ranges.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < ranges.size(); i++) {
-    TORCH_CHECK_VALUE(!shareMemory(ranges[i - 1], ranges[i]), "smfar: ", collective_,
-                      ": two of the output tensors share memory; each needs its own");
+    SMFAR_CHECK_ARGUMENT(!shareMemory(ranges[i - 1], ranges[i]), "smfar: ", collective_,
+                         ": two of the output tensors share memory; each needs its own");
   }
 }
 
 void Buffers::checkApart(const at::Tensor& written, const at::Tensor& read) const {
   if (!written.is_contiguous() || !read.is_contiguous()) return;
   const Range out = rangeOf(written), in = rangeOf(read);
-  TORCH_CHECK_VALUE(!shareMemory(out, in) || (out.begin == in.begin && out.end == in.end),
-                    "smfar: ", collective_,
-                    ": an input and an output share part of their memory; they must be apart, or "
-                    "the same");
+  SMFAR_CHECK_ARGUMENT(
+      !shareMemory(out, in) || (out.begin == in.begin && out.end == in.end), "smfar: ", collective_,
+      ": an input and an output share part of their memory; they must be apart, or "
+      "the same");
 }
 
 void Buffers::checkPart(const at::Tensor& whole, const at::Tensor& part) const {
   if (!whole.is_contiguous() || !part.is_contiguous()) return;
   const Range all = rangeOf(whole), one = rangeOf(part);
   const bool inside = all.begin <= one.begin && one.end <= all.end;
-  TORCH_CHECK_VALUE(!shareMemory(all, one) ||
-                        (inside && (one.begin - all.begin) % part.nbytes() == 0),
-                    "smfar: ", collective_,
-                    ": an input and an output share part of their memory; they must be apart, or "
-                    "the smaller one a rank's part of the other");
+  SMFAR_CHECK_ARGUMENT(
+      !shareMemory(all, one) || (inside && (one.begin - all.begin) % part.nbytes() == 0),
+      "smfar: ", collective_,
+      ": an input and an output share part of their memory; they must be apart, or "
+      "the smaller one a rank's part of the other");
 }
 
 } // namespace smfar

@@ -21,30 +21,30 @@ struct Names {
 };
 
 const at::Tensor& theOne(const Tensors& tensors, const char* collective) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, "smfar: ", collective, " takes one tensor, not ",
-                    tensors.size());
+  SMFAR_CHECK_ARGUMENT(tensors.size() == 1, "smfar: ", collective, " takes one tensor, not ",
+                       tensors.size());
   return tensors.front();
 }
 
 const Tensors& theOneList(const std::vector<Tensors>& lists, size_t ranks, const char* collective) {
-  TORCH_CHECK_VALUE(lists.size() == 1, "smfar: ", collective, " takes one list of tensors, not ",
-                    lists.size());
-  TORCH_CHECK_VALUE(lists.front().size() == ranks, "smfar: ", collective, ": got ",
-                    lists.front().size(), " tensors in the list for ", ranks, " ranks");
+  SMFAR_CHECK_ARGUMENT(lists.size() == 1, "smfar: ", collective, " takes one list of tensors, not ",
+                       lists.size());
+  SMFAR_CHECK_ARGUMENT(lists.front().size() == ranks, "smfar: ", collective, ": got ",
+                       lists.front().size(), " tensors in the list for ", ranks, " ranks");
   return lists.front();
 }
 
 // All must have the first one's dtype and device.
 void checkKind(const Tensors& tensors, const char* collective) {
-  TORCH_CHECK_VALUE(!tensors.empty(), "smfar: ", collective, ": got no tensors");
+  SMFAR_CHECK_ARGUMENT(!tensors.empty(), "smfar: ", collective, ": got no tensors");
   for (const at::Tensor& tensor : tensors) {
     checkTensor(tensor, collective);
-    TORCH_CHECK_VALUE(tensor.device() == tensors.front().device(), "smfar: ", collective,
-                      ": got tensors on several devices, ", tensors.front().device(), " and ",
-                      tensor.device());
-    TORCH_CHECK_VALUE(tensor.scalar_type() == tensors.front().scalar_type(), "smfar: ", collective,
-                      ": got dtypes ", tensors.front().scalar_type(), " and ", tensor.scalar_type(),
-                      " in one call; they must be equal");
+    SMFAR_CHECK_ARGUMENT(tensor.device() == tensors.front().device(), "smfar: ", collective,
+                         ": got tensors on several devices, ", tensors.front().device(), " and ",
+                         tensor.device());
+    SMFAR_CHECK_ARGUMENT(tensor.scalar_type() == tensors.front().scalar_type(),
+                         "smfar: ", collective, ": got dtypes ", tensors.front().scalar_type(),
+                         " and ", tensor.scalar_type(), " in one call; they must be equal");
   }
 }
 
@@ -58,9 +58,9 @@ Tensors joined(const Tensors& list, const at::Tensor& one) {
 void checkWhole(const at::Tensor& whole, const at::Tensor& part, int ranks, const char* collective,
                 const char* which) {
   checkKind({part, whole}, collective);
-  TORCH_CHECK_VALUE(whole.numel() == part.numel() * ranks, "smfar: ", collective, ": the ", which,
-                    " must have ", ranks, " times the ", part.numel(),
-                    " elements of the other tensor, not ", whole.numel());
+  SMFAR_CHECK_ARGUMENT(whole.numel() == part.numel() * ranks, "smfar: ", collective, ": the ",
+                       which, " must have ", ranks, " times the ", part.numel(),
+                       " elements of the other tensor, not ", whole.numel());
 }
 
 // What the core counts for one element: itself, or the bytes of one that has no name there.
@@ -83,8 +83,8 @@ WorkSmfar::Plan planOf(const Names& names, Tensors inputs, Tensors outputs, bool
 } // namespace
 
 void Group::checkRoot(int64_t root, const char* collective) const {
-  TORCH_CHECK_VALUE(root >= 0 && root < size_, "smfar: ", collective, ": root rank ", root,
-                    " is not in 0..", size_ - 1);
+  SMFAR_CHECK_ARGUMENT(root >= 0 && root < size_, "smfar: ", collective, ": root rank ", root,
+                       " is not in 0..", size_ - 1);
 }
 
 // ---- reductions ----
@@ -113,17 +113,17 @@ WorkPtr Group::reduceAll(const Tensors& tensors, const c10d::AllreduceOptions& o
 }
 
 WorkPtr Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, "smfar: all_reduce takes one tensor, not ", tensors.size(),
-                    "; call it once per tensor, or all_reduce_coalesced");
+  SMFAR_CHECK_ARGUMENT(tensors.size() == 1, "smfar: all_reduce takes one tensor, not ",
+                       tensors.size(), "; call it once per tensor, or all_reduce_coalesced");
   return reduceAll(tensors, options, OpType::ALLREDUCE);
 }
 
 WorkPtr Group::allreduce_coalesced(Tensors& tensors,
                                    const c10d::AllreduceCoalescedOptions& options) {
-  TORCH_CHECK_VALUE(!tensors.empty(), "smfar: all_reduce_coalesced: got no tensors");
+  SMFAR_CHECK_ARGUMENT(!tensors.empty(), "smfar: all_reduce_coalesced: got no tensors");
   for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK_VALUE(tensor.device() == tensors.front().device(),
-                      "smfar: all_reduce_coalesced: got tensors on several devices");
+    SMFAR_CHECK_ARGUMENT(tensor.device() == tensors.front().device(),
+                         "smfar: all_reduce_coalesced: got tensors on several devices");
   }
   return reduceAll(tensors, options, OpType::ALLREDUCE_COALESCED);
 }
@@ -182,8 +182,8 @@ WorkPtr Group::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs
 WorkPtr Group::reduceScatter(const Tensors& outputs, const Tensors& inputs,
                              const c10d::ReduceScatterOptions& options, OpType type) {
   const Names names{type, "reduce_scatter_tensor", "smfar:reduce_scatter"};
-  TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == inputs.size(), "smfar: ", names.name,
-                    ": got ", inputs.size(), " inputs and ", outputs.size(), " outputs");
+  SMFAR_CHECK_ARGUMENT(!inputs.empty() && outputs.size() == inputs.size(), "smfar: ", names.name,
+                       ": got ", inputs.size(), " inputs and ", outputs.size(), " outputs");
   const smfar_op op = reduceOp(options.reduceOp);
   const double scale = scaleOf(options.reduceOp);
   Buffers buffers(names.name);
@@ -228,8 +228,8 @@ WorkPtr Group::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   const at::Tensor& input = theOne(inputs, names.name);
   checkRoot(options.rootRank, names.name);
   const int root = static_cast<int>(options.rootRank);
-  TORCH_CHECK_VALUE(root == rank_ || outputs.empty(), "smfar: gather: rank ", rank_,
-                    " is not the root ", root, " and must give no outputs");
+  SMFAR_CHECK_ARGUMENT(root == rank_ || outputs.empty(), "smfar: gather: rank ", rank_,
+                       " is not the root ", root, " and must give no outputs");
   const Tensors parts =
       root == rank_ ? theOneList(outputs, static_cast<size_t>(size_), names.name) : Tensors();
   checkAlike(joined(parts, input), names.name);
@@ -254,8 +254,8 @@ WorkPtr Group::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   const at::Tensor& output = theOne(outputs, names.name);
   checkRoot(options.rootRank, names.name);
   const int root = static_cast<int>(options.rootRank);
-  TORCH_CHECK_VALUE(root == rank_ || inputs.empty(), "smfar: scatter: rank ", rank_,
-                    " is not the root ", root, " and must give no inputs");
+  SMFAR_CHECK_ARGUMENT(root == rank_ || inputs.empty(), "smfar: scatter: rank ", rank_,
+                       " is not the root ", root, " and must give no inputs");
   const Tensors parts =
       root == rank_ ? theOneList(inputs, static_cast<size_t>(size_), names.name) : Tensors();
   checkAlike(joined(parts, output), names.name);
@@ -287,13 +287,13 @@ WorkPtr Group::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
 // c10d's lists are per rank here.
 WorkPtr Group::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                    const c10d::AllgatherOptions& options) {
-  TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(size_),
-                    "smfar: all_gather_coalesced: got ", outputs.size(), " lists of outputs for ",
-                    size_, " ranks");
+  SMFAR_CHECK_ARGUMENT(outputs.size() == static_cast<size_t>(size_),
+                       "smfar: all_gather_coalesced: got ", outputs.size(),
+                       " lists of outputs for ", size_, " ranks");
   std::vector<Tensors> by_input(inputs.size());
   for (const Tensors& of_rank : outputs) {
-    TORCH_CHECK_VALUE(of_rank.size() == inputs.size(), "smfar: all_gather_coalesced: got ",
-                      of_rank.size(), " outputs of a rank for ", inputs.size(), " inputs");
+    SMFAR_CHECK_ARGUMENT(of_rank.size() == inputs.size(), "smfar: all_gather_coalesced: got ",
+                         of_rank.size(), " outputs of a rank for ", inputs.size(), " inputs");
     for (size_t i = 0; i < inputs.size(); i++)
       by_input[i].push_back(of_rank[i]);
   }
@@ -303,7 +303,7 @@ WorkPtr Group::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& input
 WorkPtr Group::gatherAll(const std::vector<Tensors>& outputs, const Tensors& inputs,
                          const c10d::AllgatherOptions& options, OpType type) {
   const Names names{type, "all_gather", "smfar:all_gather"};
-  TORCH_CHECK_VALUE(!inputs.empty(), "smfar: all_gather: got no tensors");
+  SMFAR_CHECK_ARGUMENT(!inputs.empty(), "smfar: all_gather: got no tensors");
   Buffers buffers(names.name);
   std::vector<Flat> send;
   std::vector<std::vector<void*>> receive(inputs.size());
@@ -337,8 +337,8 @@ WorkPtr Group::_allgather_base(at::Tensor& output, at::Tensor& input,
 WorkPtr Group::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                const c10d::AllgatherOptions& options) {
   const Names names{OpType::_ALLGATHER_BASE, "all_gather_into_tensor", "smfar:all_gather"};
-  TORCH_CHECK_VALUE(!inputs.empty() && outputs.size() == inputs.size(), "smfar: ", names.name,
-                    ": got ", inputs.size(), " inputs and ", outputs.size(), " outputs");
+  SMFAR_CHECK_ARGUMENT(!inputs.empty() && outputs.size() == inputs.size(), "smfar: ", names.name,
+                       ": got ", inputs.size(), " inputs and ", outputs.size(), " outputs");
   Buffers buffers(names.name);
   std::vector<Flat> send;
   std::vector<void*> receive;
@@ -369,22 +369,22 @@ std::vector<size_t> countsOf(const at::Tensor& tensor, const std::vector<int64_t
   const int64_t total = tensor.dim() ? tensor.size(0) : 1;
   const size_t row = total ? static_cast<size_t>(tensor.numel() / total) * unitsOf(tensor) : 0;
   if (rows.empty()) {
-    TORCH_CHECK_VALUE(total % ranks == 0, "smfar: all_to_all_single: the ", which, "'s ", total,
-                      " rows do not divide by ", ranks, " ranks; give split sizes");
+    SMFAR_CHECK_ARGUMENT(total % ranks == 0, "smfar: all_to_all_single: the ", which, "'s ", total,
+                         " rows do not divide by ", ranks, " ranks; give split sizes");
     return std::vector<size_t>(static_cast<size_t>(ranks),
                                static_cast<size_t>(total / ranks) * row);
   }
-  TORCH_CHECK_VALUE(rows.size() == static_cast<size_t>(ranks), "smfar: all_to_all_single: got ",
-                    rows.size(), " split sizes of the ", which, " for ", ranks, " ranks");
+  SMFAR_CHECK_ARGUMENT(rows.size() == static_cast<size_t>(ranks), "smfar: all_to_all_single: got ",
+                       rows.size(), " split sizes of the ", which, " for ", ranks, " ranks");
   std::vector<size_t> counts;
   int64_t sum = 0;
   for (const int64_t n : rows) {
-    TORCH_CHECK_VALUE(n >= 0, "smfar: all_to_all_single: split size ", n, " is negative");
+    SMFAR_CHECK_ARGUMENT(n >= 0, "smfar: all_to_all_single: split size ", n, " is negative");
     counts.push_back(static_cast<size_t>(n) * row);
     sum += n;
   }
-  TORCH_CHECK_VALUE(sum == total, "smfar: all_to_all_single: the split sizes of the ", which,
-                    " add up to ", sum, ", not to its ", total, " rows");
+  SMFAR_CHECK_ARGUMENT(sum == total, "smfar: all_to_all_single: the split sizes of the ", which,
+                       " add up to ", sum, ", not to its ", total, " rows");
   return counts;
 }
 
@@ -413,8 +413,9 @@ WorkPtr Group::alltoall_base(at::Tensor& output, at::Tensor& input,
   const auto send = pointersBy(buffers.read(input), send_counts);
   const auto receive = pointersBy(buffers.write(output), receive_counts);
   if (input_rows.empty() && output_rows.empty()) {
-    TORCH_CHECK_VALUE(input.numel() == output.numel(), "smfar: all_to_all_single: the input has ",
-                      input.numel(), " elements and the output ", output.numel());
+    SMFAR_CHECK_ARGUMENT(input.numel() == output.numel(),
+                         "smfar: all_to_all_single: the input has ", input.numel(),
+                         " elements and the output ", output.numel());
     return launch(planOf(names, {input}, {output}, options.asyncOp, buffers),
                   [&](smfar_comm* comm, smfar_stream stream) {
                     check(smfar_all_to_all(readOnly(send), receive.data(), send_counts.front(),
@@ -428,9 +429,10 @@ WorkPtr Group::alltoall_base(at::Tensor& output, at::Tensor& input,
 
 WorkPtr Group::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   const Names names{OpType::ALLTOALL, "all_to_all", "smfar:all_to_all"};
-  TORCH_CHECK_VALUE(inputs.size() == static_cast<size_t>(size_) && outputs.size() == inputs.size(),
-                    "smfar: all_to_all: got ", inputs.size(), " inputs and ", outputs.size(),
-                    " outputs for ", size_, " ranks");
+  SMFAR_CHECK_ARGUMENT(inputs.size() == static_cast<size_t>(size_) &&
+                           outputs.size() == inputs.size(),
+                       "smfar: all_to_all: got ", inputs.size(), " inputs and ", outputs.size(),
+                       " outputs for ", size_, " ranks");
   checkKind(inputs, names.name);
   checkKind(joined(outputs, inputs.front()), names.name);
   Buffers buffers(names.name);

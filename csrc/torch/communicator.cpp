@@ -37,7 +37,7 @@ void check(smfar_status status, const std::string& doing) {
   const std::string text = c10::str("smfar: ", doing, ": ", late, smfar_last_error());
   switch (status) {
   case SMFAR_ERR_ARGUMENT:
-    TORCH_CHECK_VALUE(false, text);
+    SMFAR_CHECK_ARGUMENT(false, text);
   case SMFAR_ERR_UNSUPPORTED:
     TORCH_CHECK_NOT_IMPLEMENTED(false, text);
   case SMFAR_ERR_MEMORY:

@@ -17,13 +17,14 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "../smfar.h"
+#include "argument_error.h"
 #include "watcher.h"
 
 namespace smfar {
 
 using std::chrono::milliseconds;
 
-// Throws what PyTorch's users expect for `status` (nothing for SMFAR_OK): ValueError,
+// Throws what PyTorch's users expect for `status` (nothing for SMFAR_OK): ArgumentError,
 // NotImplementedError, OutOfMemoryError, or DistBackendError. `doing` names the operation; the rest
 // is what smfar_last_error() says on this thread.
 void check(smfar_status status, const std::string& doing);

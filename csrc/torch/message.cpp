@@ -190,16 +190,17 @@ ProcessGroupSmfar::WorkPtr ProcessGroupSmfar::message(Tensors& tensors, int peer
                                                       c10d::OpType type) {
   const bool sends = type == c10d::OpType::SEND;
   const char* const name = sends ? "send" : "recv";
-  TORCH_CHECK_VALUE(tensors.size() == 1, "smfar: ", name, " takes one tensor, not ",
-                    tensors.size());
-  TORCH_CHECK_VALUE(peer == SMFAR_ANY_RANK || (peer >= 0 && peer < size_), "smfar: ", name,
-                    ": rank ", peer, " is not in 0..", size_ - 1);
+  SMFAR_CHECK_ARGUMENT(tensors.size() == 1, "smfar: ", name, " takes one tensor, not ",
+                       tensors.size());
+  SMFAR_CHECK_ARGUMENT(peer == SMFAR_ANY_RANK || (peer >= 0 && peer < size_), "smfar: ", name,
+                       ": rank ", peer, " is not in 0..", size_ - 1);
+  SMFAR_CHECK_ARGUMENT(tag >= 0, "smfar: ", name, ": tag ", tag, " is negative");
   const at::Tensor& tensor = tensors.front();
   Buffers buffers(name);
   const at::Tensor buffer = sends ? buffers.read(tensor) : buffers.write(tensor);
-  TORCH_CHECK_VALUE(sends || tensor.device().is_cpu() || buffer.is_same(tensor), "smfar: ", name,
-                    ": got strides ", tensor.strides(), " for sizes ", tensor.sizes(),
-                    " on a GPU; use .contiguous() and copy back");
+  SMFAR_CHECK_ARGUMENT(sends || tensor.device().is_cpu() || buffer.is_same(tensor), "smfar: ", name,
+                       ": got strides ", tensor.strides(), " for sizes ", tensor.sizes(),
+                       " on a GPU; use .contiguous() and copy back");
   const auto made = communicator(tensor.device());
   smfar_stream stream = nullptr; // CPU tensors are ready
   if (tensor.device().is_cuda()) {

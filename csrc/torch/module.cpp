@@ -38,9 +38,9 @@ Args:
 
 OptionsPtr makeOptions(std::optional<int> sm_budget, std::optional<bool> multicast,
                        std::optional<milliseconds> timeout, std::optional<int64_t> window_bytes) {
-  TORCH_CHECK_VALUE(!sm_budget || *sm_budget > 0, "smfar: sm_budget must be positive");
-  TORCH_CHECK_VALUE(!window_bytes || *window_bytes > 0, "smfar: window_bytes must be positive");
-  TORCH_CHECK_VALUE(!timeout || timeout->count() > 0, "smfar: timeout must be positive");
+  SMFAR_CHECK_ARGUMENT(!sm_budget || *sm_budget > 0, "smfar: sm_budget must be positive");
+  SMFAR_CHECK_ARGUMENT(!window_bytes || *window_bytes > 0, "smfar: window_bytes must be positive");
+  SMFAR_CHECK_ARGUMENT(!timeout || timeout->count() > 0, "smfar: timeout must be positive");
   auto options = c10::make_intrusive<OptionsSmfar>(timeout.value_or(kBackendDefaultTimeout));
   options->timeout_given = timeout.has_value();
   options->sm_budget = sm_budget.value_or(0);
@@ -135,6 +135,24 @@ void plainLoop(const std::vector<at::Tensor>& copies, size_t rank, const at::Ten
                  *static_cast<SpinBarrier*>(barrier.data_ptr()));
 }
 
+// What ArgumentError is in Python: found once, never given back.
+PyObject* argumentError() {
+  static PyObject* const type =
+      py::object(py::module::import("smfar.errors").attr("ArgumentError")).release().ptr();
+  return type;
+}
+
+void bindErrors() {
+  argumentError();
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const ArgumentError& error) {
+      PyErr_SetString(argumentError(), error.what_without_backtrace());
+    }
+  });
+}
+
 void bindOptions(py::module& module) {
   py::class_<OptionsSmfar, c10d::Backend::Options, OptionsPtr>(module, "Options", kOptionsDoc)
       .def(py::init(&makeOptions), py::kw_only(), py::arg("sm_budget") = py::none(),
@@ -172,6 +190,7 @@ PYBIND11_MODULE(_C, module) {
   module.attr("torch_version") = py::make_tuple(TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR);
   module.def("core_version", &smfar_version);
   smfar::keepQuietAtExit();
+  smfar::bindErrors();
   smfar::bindOptions(module);
   smfar::bindGroup(module);
   module.def("make_group", &smfar::makeGroup, py::arg("store"), py::arg("rank"), py::arg("size"),

@@ -30,19 +30,19 @@ at::Tensor orNone(const MaybeTensor& tensor) { return tensor ? *tensor : at::Ten
 
 void checkWeight(const at::Tensor& x, const at::Tensor& weight) {
   if (!weight.defined()) return;
-  TORCH_CHECK_VALUE(weight.dim() == 1 && weight.sym_size(0) == x.sym_size(-1), "smfar: ", kName,
-                    ": a weight of shape ", weight.sym_sizes(), " for rows of ", x.sym_size(-1),
-                    " elements; give one number per element");
-  TORCH_CHECK_VALUE(weight.device() == x.device(), "smfar: ", kName, ": the weight is on ",
-                    weight.device(), ", the tensor on ", x.device());
-  TORCH_CHECK_VALUE(weight.is_floating_point() && weight.element_size() > 1, "smfar: ", kName,
-                    ": a weight of ", weight.scalar_type(),
-                    "; float16, bfloat16, float32 and float64 will do");
+  SMFAR_CHECK_ARGUMENT(weight.dim() == 1 && weight.sym_size(0) == x.sym_size(-1), "smfar: ", kName,
+                       ": a weight of shape ", weight.sym_sizes(), " for rows of ", x.sym_size(-1),
+                       " elements; give one number per element");
+  SMFAR_CHECK_ARGUMENT(weight.device() == x.device(), "smfar: ", kName, ": the weight is on ",
+                       weight.device(), ", the tensor on ", x.device());
+  SMFAR_CHECK_ARGUMENT(weight.is_floating_point() && weight.element_size() > 1, "smfar: ", kName,
+                       ": a weight of ", weight.scalar_type(),
+                       "; float16, bfloat16, float32 and float64 will do");
 }
 
 // What can be said without memory: also of fake tensors.
 void checkShapes(const at::Tensor& x, const MaybeTensor& weight) {
-  TORCH_CHECK_VALUE(x.dim() > 0, "smfar: ", kName, ": a tensor without dimensions has no rows");
+  SMFAR_CHECK_ARGUMENT(x.dim() > 0, "smfar: ", kName, ": a tensor without dimensions has no rows");
   TORCH_CHECK_NOT_IMPLEMENTED(x.is_floating_point() && x.element_size() > 1, "smfar: ", kName,
                               " of ", x.scalar_type(),
                               " is not available: it takes float16, bfloat16, float32 and float64");
@@ -50,13 +50,13 @@ void checkShapes(const at::Tensor& x, const MaybeTensor& weight) {
 }
 
 void checkResidual(const at::Tensor& x, const at::Tensor& residual, bool sharded) {
-  TORCH_CHECK_VALUE(residual.scalar_type() == x.scalar_type() && residual.device() == x.device(),
-                    "smfar: ", kName, ": the residual is ", residual.scalar_type(), " on ",
-                    residual.device(), ", the tensor ", x.scalar_type(), " on ", x.device());
+  SMFAR_CHECK_ARGUMENT(residual.scalar_type() == x.scalar_type() && residual.device() == x.device(),
+                       "smfar: ", kName, ": the residual is ", residual.scalar_type(), " on ",
+                       residual.device(), ", the tensor ", x.scalar_type(), " on ", x.device());
   if (sharded) return;
-  TORCH_CHECK_VALUE(residual.sym_sizes() == x.sym_sizes(), "smfar: ", kName,
-                    ": a replicated residual of shape ", residual.sym_sizes(),
-                    " for a tensor of shape ", x.sym_sizes(), "; they must be alike");
+  SMFAR_CHECK_ARGUMENT(residual.sym_sizes() == x.sym_sizes(), "smfar: ", kName,
+                       ": a replicated residual of shape ", residual.sym_sizes(),
+                       " for a tensor of shape ", x.sym_sizes(), "; they must be alike");
 }
 
 void* pointerOf(const at::Tensor& tensor) {
@@ -144,8 +144,8 @@ std::tuple<at::Tensor, at::Tensor> normalizeMeta(const at::Tensor& x, const Mayb
 }
 
 void checkInPlace(const at::Tensor& tensor, const char* which) {
-  TORCH_CHECK_VALUE(tensor.is_contiguous(), "smfar: ", kName, "_: the ", which,
-                    " has gaps or another order of dimensions; use .contiguous(), or ", kName);
+  SMFAR_CHECK_ARGUMENT(tensor.is_contiguous(), "smfar: ", kName, "_: the ", which,
+                       " has gaps or another order of dimensions; use .contiguous(), or ", kName);
 }
 
 // Rows [first, end) of `rows` are this rank's own.
@@ -153,7 +153,7 @@ void checkShard(const ProcessGroupSmfar& group, const at::Tensor& x, const at::T
   const int64_t hidden = x.size(-1), rows = hidden ? x.numel() / hidden : 0;
   const int64_t rank = group.getRank(), ranks = group.getSize();
   const int64_t own = rows * (rank + 1) / ranks - rows * rank / ranks;
-  TORCH_CHECK_VALUE(
+  SMFAR_CHECK_ARGUMENT(
       residual.dim() > 0 && residual.size(-1) == hidden && residual.numel() == own * hidden,
       "smfar: ", kName, "_: a sharded residual of shape ", residual.sizes(), "; rank ", rank,
       " has ", own, " rows of ", hidden, " elements (smfar.ops.own_rows)");

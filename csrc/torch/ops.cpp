@@ -14,8 +14,8 @@ c10::intrusive_ptr<ProcessGroupSmfar> groupIn(const c10::intrusive_ptr<c10d::Pro
                                               c10::Device device) {
   const auto backend = whole->getBackend(device.type());
   auto group = c10::dynamic_intrusive_pointer_cast<ProcessGroupSmfar>(backend);
-  TORCH_CHECK_VALUE(group, "smfar: group \"", whole->getGroupName(), "\" serves ", device.type(),
-                    " tensors with ", backend->getBackendName(), ", not with smfar");
+  SMFAR_CHECK_ARGUMENT(group, "smfar: group \"", whole->getGroupName(), "\" serves ", device.type(),
+                       " tensors with ", backend->getBackendName(), ", not with smfar");
   return group;
 }
 
@@ -30,8 +30,8 @@ smfar_op opNamed(const std::string& name) {
   if (name == "band") return SMFAR_BAND;
   if (name == "bor") return SMFAR_BOR;
   if (name == "bxor") return SMFAR_BXOR;
-  TORCH_CHECK_VALUE(false, "smfar: all_reduce_: \"", name,
-                    "\" is none of sum, avg, product, min, max, band, bor, bxor");
+  SMFAR_CHECK_ARGUMENT(false, "smfar: all_reduce_: \"", name,
+                       "\" is none of sum, avg, product, min, max, band, bor, bxor");
 }
 
 at::Tensor& allReduce(at::Tensor& tensor, const std::string& op, const std::string& group) {
@@ -65,8 +65,8 @@ bool allReduceNow(const at::Tensor& tensor, const std::string& op,
 
 void ProcessGroupSmfar::reduceInOrder(const at::Tensor& tensor, smfar_op op) {
   checkTensor(tensor, "all_reduce_");
-  TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), "smfar: all_reduce_ needs a tensor ",
-                    "without gaps; call torch.distributed.all_reduce, which copies");
+  SMFAR_CHECK_ARGUMENT(tensor.is_non_overlapping_and_dense(), "smfar: all_reduce_ needs a tensor ",
+                       "without gaps; call torch.distributed.all_reduce, which copies");
   const Flat flat = flatNumbers(tensor);
   const auto made = communicator(tensor.device());
   const smfar_stream stream = tensor.is_cuda() ? currentHandle(tensor.device()) : nullptr;

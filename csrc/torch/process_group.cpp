@@ -43,8 +43,8 @@ std::vector<at::Tensor> tensorsOf(const WorkSmfar::Plan& plan) {
 ProcessGroupSmfar::ProcessGroupSmfar(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                      c10::intrusive_ptr<OptionsSmfar> options)
     : Backend(rank, size), store_(std::move(store)), options_(std::move(options)) {
-  TORCH_CHECK_VALUE(size <= SMFAR_MAX_RANKS, "smfar: a group has at most ", int(SMFAR_MAX_RANKS),
-                    " ranks, not ", size);
+  SMFAR_CHECK_ARGUMENT(size <= SMFAR_MAX_RANKS, "smfar: a group has at most ", int(SMFAR_MAX_RANKS),
+                       " ranks, not ", size);
   init();
 }
 
@@ -68,8 +68,8 @@ std::shared_ptr<Communicator> ProcessGroupSmfar::communicator(c10::Device device
   if (auto made = existing(device.type())) {
     made->checkProcess();
     const int made_for = smfar_comm_device(made->raw());
-    TORCH_CHECK_VALUE(!device.is_cuda() || device.index() == made_for, "smfar: got a tensor on ",
-                      device, "; this rank of the group uses cuda:", made_for);
+    SMFAR_CHECK_ARGUMENT(!device.is_cuda() || device.index() == made_for, "smfar: got a tensor on ",
+                         device, "; this rank of the group uses cuda:", made_for);
     return made;
   }
   keep(device.type(), nullptr);
@@ -106,6 +106,7 @@ std::vector<std::shared_ptr<Communicator>> ProcessGroupSmfar::communicators() {
 // ---- launching ----
 
 ProcessGroupSmfar::WorkPtr ProcessGroupSmfar::launch(WorkSmfar::Plan plan, const Enqueue& enqueue) {
+  plan.timed = timed_;
   const auto number = static_cast<int64_t>(++collectives_);
   int64_t in_elements = 0, out_elements = 0;
   for (const at::Tensor& tensor : plan.inputs)
@@ -133,11 +134,13 @@ void ProcessGroupSmfar::start(const c10::intrusive_ptr<WorkSmfar>& work,
     handle = plan.async ? smfar_comm_stream(communicator->raw()) : current;
     stream = plan.async ? externalStream(plan.device, handle) : currentStream(plan.device);
   }
+  const bool captured = stream && isCapturing(current);
   const uint64_t before = smfar_comm_sequence(communicator->raw());
   uint64_t sequence = 0;
   try {
     sequence = communicator->enqueue([&](smfar_comm* comm) {
       if (handle != current) check(smfar_stream_order(comm, current, handle), plan.name);
+      if (!captured) work->begin(stream);
       enqueue(comm, handle);
     });
   } catch (...) {
@@ -146,7 +149,6 @@ void ProcessGroupSmfar::start(const c10::intrusive_ptr<WorkSmfar>& work,
       keepTensors(communicator, tensorsOf(plan));
     throw;
   }
-  const bool captured = stream && isCapturing(current);
   work->enqueued(sequence, stream, captured);
   if (plan.async) {
     // the graph's pool keeps a captured collective's memory

@@ -106,6 +106,8 @@ class ProcessGroupSmfar : public c10d::Backend {
 
   void eagerConnectSingleDevice(at::Device device) override;
   void waitForPendingWorks() override;
+  // From the next collective on, works tell how long they took; messages do not.
+  void enableCollectivesTiming() override { timed_ = true; }
   void setTimeout(milliseconds timeout) override;
   c10d::ErrorType getError() override;
   void abort() override;
@@ -150,6 +152,7 @@ class ProcessGroupSmfar : public c10d::Backend {
   std::shared_ptr<Communicator> cpu_, cuda_;
   bool ended_ = false;
   std::atomic<uint64_t> collectives_{0};
+  std::atomic<bool> timed_{false};
   std::mutex coalescing_mutex_; // guards the next
   std::optional<std::vector<WorkPtr>> coalescing_;
 };

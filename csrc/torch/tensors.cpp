@@ -45,31 +45,33 @@ void* pointerOf(const at::Tensor& tensor) { return tensor.numel() ? tensor.data_
 } // namespace
 
 void checkTensor(const at::Tensor& tensor, const char* collective) {
-  TORCH_CHECK_VALUE(tensor.defined(), "smfar: ", collective, ": got an undefined tensor");
-  TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "smfar: ", collective,
-                    ": got a tensor of layout ", tensor.layout(),
-                    "; use a dense one, e.g. .to_dense()");
-  TORCH_CHECK_VALUE(!tensor.is_quantized(), "smfar: ", collective,
-                    ": got a quantised tensor; use .int_repr() or .dequantize()");
-  TORCH_CHECK_VALUE(tensor.device().is_cpu() || tensor.device().is_cuda(), "smfar: ", collective,
-                    ": got a tensor on ", tensor.device(), "; use one on cpu or cuda");
-  TORCH_CHECK_VALUE(!tensor.is_conj() && !tensor.is_neg(), "smfar: ", collective,
-                    ": got a lazily conjugated or negated tensor; use .resolve_conj() or "
-                    ".resolve_neg()");
+  SMFAR_CHECK_ARGUMENT(tensor.defined(), "smfar: ", collective, ": got an undefined tensor");
+  SMFAR_CHECK_ARGUMENT(tensor.layout() == at::kStrided, "smfar: ", collective,
+                       ": got a tensor of layout ", tensor.layout(),
+                       "; use a dense one, e.g. .to_dense()");
+  SMFAR_CHECK_ARGUMENT(!tensor.is_quantized(), "smfar: ", collective,
+                       ": got a quantised tensor; use .int_repr() or .dequantize()");
+  SMFAR_CHECK_ARGUMENT(tensor.device().is_cpu() || tensor.device().is_cuda(), "smfar: ", collective,
+                       ": got a tensor on ", tensor.device(), "; use one on cpu or cuda");
+  SMFAR_CHECK_ARGUMENT(!tensor.is_conj() && !tensor.is_neg(), "smfar: ", collective,
+                       ": got a lazily conjugated or negated tensor; use .resolve_conj() or "
+                       ".resolve_neg()");
 }
 
 void checkAlike(const std::vector<at::Tensor>& tensors, const char* collective) {
-  TORCH_CHECK_VALUE(!tensors.empty(), "smfar: ", collective, ": got an empty list of tensors");
+  SMFAR_CHECK_ARGUMENT(!tensors.empty(), "smfar: ", collective, ": got an empty list of tensors");
   const at::Tensor& first = tensors.front();
   for (const at::Tensor& tensor : tensors) {
     checkTensor(tensor, collective);
-    TORCH_CHECK_VALUE(tensor.scalar_type() == first.scalar_type(), "smfar: ", collective,
-                      ": got dtypes ", first.scalar_type(), " and ", tensor.scalar_type(),
-                      " in one call; they must be equal");
-    TORCH_CHECK_VALUE(tensor.device() == first.device(), "smfar: ", collective, ": got devices ",
-                      first.device(), " and ", tensor.device(), " in one call; they must be equal");
-    TORCH_CHECK_VALUE(tensor.numel() == first.numel(), "smfar: ", collective, ": got tensors of ",
-                      first.numel(), " and ", tensor.numel(), " elements; they must be equal");
+    SMFAR_CHECK_ARGUMENT(tensor.scalar_type() == first.scalar_type(), "smfar: ", collective,
+                         ": got dtypes ", first.scalar_type(), " and ", tensor.scalar_type(),
+                         " in one call; they must be equal");
+    SMFAR_CHECK_ARGUMENT(tensor.device() == first.device(), "smfar: ", collective, ": got devices ",
+                         first.device(), " and ", tensor.device(),
+                         " in one call; they must be equal");
+    SMFAR_CHECK_ARGUMENT(tensor.numel() == first.numel(), "smfar: ", collective,
+                         ": got tensors of ", first.numel(), " and ", tensor.numel(),
+                         " elements; they must be equal");
   }
 }
 
@@ -91,18 +93,19 @@ smfar_op reduceOp(const c10d::ReduceOp& op) {
   static const smfar_op ops[] = {SMFAR_SUM,  SMFAR_AVG, SMFAR_PRODUCT, SMFAR_MIN,       SMFAR_MAX,
                                  SMFAR_BAND, SMFAR_BOR, SMFAR_BXOR,    SMFAR_PREMUL_SUM};
   const auto number = static_cast<size_t>(op.op_);
-  TORCH_CHECK_VALUE(number < std::size(ops), "smfar: unknown ReduceOp number ", number);
+  SMFAR_CHECK_ARGUMENT(number < std::size(ops), "smfar: unknown ReduceOp number ", number);
   return ops[number];
 }
 
 double scaleOf(const c10d::ReduceOp& op) {
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return 0;
   const auto* given = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
-  TORCH_CHECK_VALUE(given != nullptr, "smfar: PREMUL_SUM brings no factor; make the op with "
-                                      "torch.distributed._make_nccl_premul_sum(factor)");
+  SMFAR_CHECK_ARGUMENT(given != nullptr, "smfar: PREMUL_SUM brings no factor; make the op with "
+                                         "torch.distributed._make_nccl_premul_sum(factor)");
   if (!given->tensor_factor.defined()) return given->double_factor;
-  TORCH_CHECK_VALUE(given->tensor_factor.numel() == 1, "smfar: PREMUL_SUM takes a tensor of one ",
-                    "element as its factor, not of ", given->tensor_factor.numel());
+  SMFAR_CHECK_ARGUMENT(given->tensor_factor.numel() == 1,
+                       "smfar: PREMUL_SUM takes a tensor of one ", "element as its factor, not of ",
+                       given->tensor_factor.numel());
   return given->tensor_factor.item<double>();
 }
 

@@ -76,10 +76,32 @@ void WorkSmfar::copyBack() {
   });
 }
 
+void WorkSmfar::begin(const std::optional<c10::Stream>& stream) {
+  begun_ = Clock::now();
+  if (!plan_.timed || !stream) return;
+  begun_at_.emplace(stream->device_type(), c10::EventFlag::BACKEND_DEFAULT); // which takes the time
+  begun_at_->record(*stream);
+}
+
+float WorkSmfar::getDuration() const {
+  TORCH_CHECK(plan_.timed, "smfar: ", plan_.name,
+              " was not timed; call the group's _enable_collectives_timing() first");
+  if (ended_at_) {
+    TORCH_CHECK(ended_at_->query(), "smfar: ", plan_.name, " has not ended yet");
+    return static_cast<float>(begun_at_->elapsedTime(*ended_at_));
+  }
+  TORCH_CHECK(took_ >= 0, "smfar: ", plan_.name, " has not ended yet");
+  return std::chrono::duration<float, std::milli>(Clock::duration(took_)).count();
+}
+
 void WorkSmfar::enqueued(uint64_t sequence, std::optional<c10::Stream> stream, bool captured) {
   sequence_ = sequence;
   captured_ = captured;
   stream_ = stream;
+  if (begun_at_) {
+    ended_at_.emplace(stream_->device_type(), c10::EventFlag::BACKEND_DEFAULT);
+    ended_at_->record(*stream_);
+  }
   if (stream_ && !plan_.copies.empty()) { // in stream order
     const c10::MultiStreamGuard guard(*stream_);
     copyBack();
@@ -128,6 +150,7 @@ void WorkSmfar::finishOnce(const std::exception_ptr& failure) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (completed_) return;
+    if (took_ < 0) took_ = (Clock::now() - begun_).count();
   }
   finish(failure);
 }

@@ -25,12 +25,17 @@ class WorkSmfar : public c10d::Work {
     c10::Device device;
     bool async;
     bool blocks_host = false;            // wait() blocks the host whatever the device
+    bool timed = false;                  // getDuration() is wanted
     std::vector<CopyBack> copies{};      // made when the collective has ended
     std::vector<at::Tensor> stand_ins{}; // kept as long as the tensors
   };
 
   // Before the collective is enqueued, so that the profiler's range begins here.
   WorkSmfar(std::shared_ptr<Communicator> communicator, int rank, Plan plan);
+
+  // Its time begins: the collective is about to be enqueued on `stream` (nothing for CPU). Not for
+  // part of a graph, whose time nobody can tell.
+  void begin(const std::optional<c10::Stream>& stream);
 
   // The collective was enqueued under this number on `stream` (nothing for CPU). Part of a graph,
   // it has no number, and no end that the host could wait for: waits order streams then, no more.
@@ -54,8 +59,13 @@ class WorkSmfar : public c10d::Work {
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override;
+  // Milliseconds; the GPU's between its begin and its end on the stream, for CPU tensors the host's
+  // until the end was seen.
+  float getDuration() const override;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void finishOnce(const std::exception_ptr& failure);
   void copyBack(); // once, whoever is first to see the end
   void waitOnStream();
@@ -67,8 +77,11 @@ class WorkSmfar : public c10d::Work {
   std::once_flag copied_;
   uint64_t sequence_ = 0;
   bool captured_ = false;
-  std::optional<c10::Stream> stream_; // CUDA only
-  std::optional<c10::Event> done_;    // CUDA and async only
+  std::optional<c10::Stream> stream_;             // CUDA only
+  std::optional<c10::Event> done_;                // CUDA and async only
+  std::optional<c10::Event> begun_at_, ended_at_; // CUDA and timed only
+  Clock::time_point begun_;
+  std::atomic<Clock::rep> took_{-1}; // CPU only; -1: not ended yet
   mutable std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

@@ -1,6 +1,7 @@
 """Asynchronous works, futures, several groups, several threads."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -209,3 +210,25 @@ def wait_in_callbacks():
 def test_callbacks_may_wait(ranks):
     for _ in range(3):
         ranks.run(wait_in_callbacks)
+
+
+def durations():
+    work = dist.all_reduce(torch.ones(1000), async_op=True)
+    work.wait()
+    with pytest.raises(RuntimeError, match="was not timed"):
+        work._get_duration()
+    dist.group.WORLD._enable_collectives_timing()
+    late = dist.get_rank() == 0
+    dist.barrier()
+    if late:
+        time.sleep(0.2)
+    begin = time.monotonic()
+    work = dist.all_reduce(torch.ones(1000), async_op=True)
+    work.wait()
+    took = 1000 * (time.monotonic() - begin)
+    assert 0 < work._get_duration() <= took
+    assert late or work._get_duration() > 100
+
+
+def test_durations(fresh_ranks):
+    fresh_ranks(2).run(durations)
