@@ -185,31 +185,30 @@ def test_two_threads(ranks):
     ranks.run(from_two_threads)
 
 
-def wait_in_callbacks():
-    """What a future's callback waits for: a collective or message that it has started itself, and
-    one that came before it was called."""
+def wait_in_callbacks(last):
+    """What a future's callback waits for: a collective that was called before, one that it has
+    called itself, and a message."""
     n, me = dist.get_world_size(), dist.get_rank()
-    go = threading.Event()
+    if me == last:
+        time.sleep(0.1)  # the others have added their callbacks by the end of what they wait for
+    first = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+    later = dist.all_reduce(torch.full((2,), 2.0), async_op=True).get_future()
 
     def nested(_):
-        go.wait(20)
         other = torch.ones(3)
         dist.all_reduce(other, async_op=True).get_future().then(lambda done: done.value()).wait()
         got = torch.empty(1)
         request = dist.irecv(got, (me - 1) % n)
         dist.send(torch.tensor([float(me)]), (me + 1) % n)
         request.get_future().wait()
-        return [other[0].item(), got.item(), later.get_future().wait()[0][0].item()]
+        return [later.wait()[0][0].item(), other[0].item(), got.item()]
 
-    first = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(nested)
-    later = dist.all_reduce(torch.full((2,), 2.0), async_op=True)
-    go.set()
-    assert first.wait() == [n, (me - 1) % n, 2 * n]
+    assert first.then(nested).wait() == [2 * n, n, (me - 1) % n]
 
 
 def test_callbacks_may_wait(ranks):
-    for _ in range(3):
-        ranks.run(wait_in_callbacks)
+    for last in range(4):
+        ranks.run(wait_in_callbacks, last)
 
 
 def durations():
