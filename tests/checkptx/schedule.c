@@ -296,13 +296,24 @@ static int check_marks(const struct schedule *s, int i, int r)
     return 0;
 }
 
-/* What lies alike everywhere must go through the switch. */
+/* Does launch i's chunk lie at one offset on every rank, and what rank r has beside it as it does?
+ */
+static int lies_alike(const struct schedule *s, int i, int r)
+{
+    struct norm_kargs args;
+    enum place place = s->step[i].c.place;
+    schedule_arguments(s, i, r, 32, &args);
+    uint64_t residual = args.residual ? args.residual ^ args.common.offset : 0;
+    uint64_t spread = args.spread ? args.spread ^ args.common.offset : 0;
+    return (place == IN_WINDOW || place_is_staged(place)) && ((residual | spread) & 15) == 0;
+}
+
+/* What lies alike must go through the switch. */
 static int check_path(const struct schedule *s, int r)
 {
     uint64_t apart = rig_apart(s->rig, r);
-    enum place place = apart && s->kind == ALL_WELL ? s->step[apart - 1].c.place : UNEQUAL;
-    int alike = place == IN_WINDOW || place_is_staged(place);
-    return alike ? wrong(s, (int)apart - 1, r, "did not go through the switch", apart) : 0;
+    if (!apart || s->kind != ALL_WELL || !lies_alike(s, (int)apart - 1, r)) return 0;
+    return wrong(s, (int)apart - 1, r, "did not go through the switch", apart);
 }
 
 /* The first collective that this rank's kernels must have left, or 0. */
