@@ -4,37 +4,36 @@ from mutation import mutation
 
 SPLIT_MC = "all_reduce_split_mc"
 SPLIT_PEER = "all_reduce_split_peer"
-STORE = "@%valid##k st.global.v4.b32 [%to+bytes], VEC(k);"
-TO = "        add.s64 %to, %address, %dst;\n"
+STORE = "@%valid##k st.global.v4.b32 [%result+bytes], VEC(k);"
+TO = "    add.s64 %result, %address, %dst;\n"
 
 SPLIT = [
-    mutation(
-        "split through the switch: no store", "all_reduce_split_mc.ptx", STORE, kernels=SPLIT_MC
-    ),
+    mutation("split through the switch: no store", "reduce_switch.ptxh", STORE, kernels=SPLIT_MC),
     mutation(
         "split through the switch: a store without its predicate",
-        "all_reduce_split_mc.ptx",
+        "reduce_switch.ptxh",
         STORE,
         STORE.removeprefix("@%valid##k "),
         kernels=SPLIT_MC,
     ),
     mutation(
         "split through the switch: results where the first vector would be without elements before",
-        "all_reduce_split_mc.ptx",
+        "reduce_switch.ptxh",
         TO,
-        TO + "        sub.s64 %to, %to, %lead;\n",
+        TO + "    sub.s64 %result, %result, %lead;\n",
         kernels=SPLIT_MC,
     ),
     mutation(
         "split through the switch: every leg is the chunk's first",
-        "all_reduce_split_mc.ptx",
-        "        add.s64 %address, %address, %at;\n",
+        "split_begin.ptxh",
+        "        add.s64 %offset, %offset, %at;\n        neg.s64 %lead, %offset;\n",
+        "        add.s64 %lead, %offset, %at;\n        neg.s64 %lead, %lead;\n",
         kernels=SPLIT_MC,
     ),
     mutation(
         "split through the switch: the chunk lies where the window begins",
-        "all_reduce_split_mc.ptx",
-        "        add.s64 %address, %address, %offset;\n",
+        "reduce_switch.ptxh",
+        "    add.s64 %address, %address, %offset;\n",
         kernels=SPLIT_MC,
     ),
     mutation(
@@ -46,15 +45,15 @@ SPLIT = [
     ),
     mutation(
         "split through the switch: offsets apart are not told",
-        "all_reduce_split_mc.ptx",
-        "        @%p st.relaxed.sys.global.u64 [%place+PAGE_APART], %sequence;\n",
+        "apart.ptxh",
+        "    @%p st.relaxed.sys.global.u64 [%place+PAGE_APART], %sequence;\n",
         kernels=SPLIT_MC,
     ),
     mutation(
         "split through the switch: a block's work is every block's",
-        "all_reduce_split_mc.ptx",
-        "        mad.lo.u32 %index, %cta, %step, %warp;\n",
-        "        mov.b32 %index, %warp;\n",
+        "reduce_switch.ptxh",
+        "    mad.lo.u32 %index, %cta, %step, %warp;\n",
+        "    mov.b32 %index, %warp;\n",
         kernels=SPLIT_MC,
     ),
     mutation(
@@ -116,8 +115,8 @@ SPLIT = [
     mutation(
         "split begin: alignment is the chunk's, not the leg's",
         "split_begin.ptxh",
-        "        add.s64 %begin, %offset, %at;\n",
-        "        mov.b64 %begin, %offset;\n",
+        "        neg.s64 %lead, %offset;\n",
+        "        sub.s64 %lead, %at, %offset;\n",
         kernels=SPLIT_MC,
     ),
     mutation(
