@@ -10,6 +10,7 @@
 
 #include "../ref/ref.h"
 #include "check.h"
+#include "scene.h"
 
 enum { GUARD = 512, LINE = 128, POISON = 0xff };
 #define HALF ((size_t)RIG_AREA / 2)
@@ -42,13 +43,6 @@ struct scene {
     unsigned char *bits;
     double *exact, *bound; /* NULL where the bits are exact */
 };
-
-static void *allocate(size_t bytes)
-{
-    void *memory = malloc(bytes + 1);
-    if (!memory) abort();
-    return memory;
-}
 
 static unsigned draw(struct scene *s, unsigned limit) { return random_below(&s->random, limit); }
 
