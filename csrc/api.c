@@ -104,7 +104,7 @@ fail:
 
 enum smfar_status smfar_hint_set(const struct smfar_hint *hint)
 {
-    struct hint wish = {ALGORITHM_ANY, 0};
+    struct hint wish = {ALGORITHM_ANY, 0, plan_hint.fixed_order};
     if (hint && hint->sm_budget < SMFAR_NO_SMS)
         return FAIL(SMFAR_ERR_ARGUMENT,
                     "an SM budget of %d blocks: 1 or more, 0 for no wish, or SMFAR_NO_SMS",
@@ -120,6 +120,8 @@ enum smfar_status smfar_hint_set(const struct smfar_hint *hint)
     plan_hint = wish;
     return SMFAR_OK;
 }
+
+void smfar_fixed_order(int fixed) { plan_hint.fixed_order = fixed != 0; }
 
 /* ---- the window ---- */
 

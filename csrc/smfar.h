@@ -102,6 +102,7 @@ struct smfar_config {
     int device;          /* ordinal; -1: this rank's index among the ranks of its host */
     int sm_budget;       /* most blocks a kernel may use; also SMFAR_SM_BUDGET */
     int no_multicast;    /* 1: never use multicast; also SMFAR_MULTICAST=0 */
+    int fixed_order;     /* 1: reductions always in rank order: smfar_fixed_order */
     int64_t timeout_ms;  /* deadline of every wait; default 600,000 */
     size_t window_bytes; /* of device memory per rank; default 256 MiB; rounded up */
     size_t chunk_bytes;  /* the most one step moves; default min(64 MiB, window_bytes / 4) */
@@ -208,6 +209,12 @@ struct smfar_hint {
 
 /* Replaces the thread's wishes; NULL: none. */
 SMFAR_EXPORT enum smfar_status smfar_hint_set(const struct smfar_hint *hint);
+
+/* 1: reductions that the calling thread calls from now on are made in rank order, so that they are
+ * equal to the bit from run to run, on all ranks, for any number of blocks and wherever tensors
+ * lie. (Over peers they always are; the switch chooses an order of its own.) The same on every
+ * rank. */
+SMFAR_EXPORT void smfar_fixed_order(int fixed);
 
 /* ---- memory in the symmetric window ---- */
 

@@ -48,7 +48,9 @@ static int same_call(const struct plan_query *query, const struct call *call)
     return query->ranks && query->count == call->count && (int)query->dtype == call->dtype &&
            (int)query->op == call->op && query->collective == call->collective &&
            query->captured == (call->graph != NULL) && query->row == call->row &&
-           query->halves == takes_halves(call) && query->hint.algorithm == plan_hint.algorithm &&
+           query->halves == takes_halves(call) &&
+           query->hint.fixed_order == plan_hint.fixed_order &&
+           query->hint.algorithm == plan_hint.algorithm &&
            query->hint.sm_budget == plan_hint.sm_budget;
 }
 

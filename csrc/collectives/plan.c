@@ -139,12 +139,17 @@ static int may_pull(const struct plan_query *query, enum algorithm algorithm)
     return query->collective == COLLECTIVE_REDUCE_SCATTER;
 }
 
+int plan_may_switch(const struct plan_query *query)
+{
+    return query->agreed.multicast && !query->agreed.fixed_order && !query->hint.fixed_order;
+}
+
 /* The kernel by which an algorithm can serve the call, or KERNELS. */
 static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm algorithm)
 {
     char file[64];
     int whole = query->collective == COLLECTIVE_ALL_REDUCE;
-    if (is_mc(algorithm) && !query->agreed.multicast) return KERNELS;
+    if (is_mc(algorithm) && !plan_may_switch(query)) return KERNELS;
     if (is_pull(algorithm)) {
         const char *pull = is_mc(algorithm) ? "reduce_scatter_mc" : "reduce_scatter_peer";
         return may_pull(query, algorithm) ? kernel_find(pull, query->op, query->dtype) : KERNELS;
@@ -165,6 +170,8 @@ static void say_why(const struct plan_query *query, struct plan *plan)
     else if (is_mc(plan->algorithm))
         snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the switch has %s of %s",
                  op, dtype);
+    else if (query->agreed.multicast && !plan_may_switch(query))
+        snprintf(plan->reason, sizeof(plan->reason), "a fixed order was asked for");
     else if (query->agreed.multicast)
         snprintf(plan->reason, sizeof(plan->reason), "the switch has no safe %s of %s", op, dtype);
     else

@@ -28,6 +28,7 @@ enum algorithm algorithm_named(const char *name);
 struct hint {
     enum algorithm algorithm;
     int sm_budget; /* 0: no wish */
+    int fixed_order;
 };
 
 struct plan_query {
@@ -65,6 +66,9 @@ extern _Thread_local struct hint plan_hint;
 
 /* The most blocks that the call may have. */
 int plan_budget(const struct plan_query *query, int multicast);
+
+/* May the switch sum? Multicast is on, and nobody has asked for a fixed order. */
+int plan_may_switch(const struct plan_query *query);
 
 /* plan_norm.c: of RMS_NORM. */
 enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan);

@@ -64,7 +64,7 @@ enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan)
 {
     enum algorithm wish = query->hint.algorithm;
     int peers = wish >= ALGORITHM_ONESHOT_PEER && wish < ALGORITHMS;
-    int multicast = query->agreed.multicast && !peers;
+    int multicast = plan_may_switch(query) && !peers;
     plan->name = multicast ? "fused_mc" : "fused_peer";
     plan->kernel =
         kernel_find(multicast ? "rms_norm_mc" : "rms_norm_peer", SMFAR_SUM, query->dtype);
@@ -75,7 +75,8 @@ enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan)
     if (multicast)
         snprintf(plan->reason, sizeof(plan->reason), "multicast is on");
     else if (query->agreed.multicast)
-        snprintf(plan->reason, sizeof(plan->reason), "peers were asked for");
+        snprintf(plan->reason, sizeof(plan->reason), "%s",
+                 peers ? "peers were asked for" : "a fixed order was asked for");
     else
         snprintf(plan->reason, sizeof(plan->reason), "multicast is %.120s",
                  query->multicast_reason);

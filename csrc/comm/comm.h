@@ -19,6 +19,7 @@ struct agreed {
     int sm_budget;        /* the smallest of all ranks'; 0: each algorithm's default */
     int resident_blocks;  /* blocks of 1024 threads that each rank can have resident */
     int multicast;        /* in use */
+    int fixed_order;      /* sums in rank order, whatever the switch could do */
     int multicast_copy;   /* copies to a multicast address have been seen to work */
     size_t chunk_bytes;   /* the most that a step moves: the staging slot's size */
     size_t oneshot_bytes; /* the most that a one-shot takes */
@@ -33,6 +34,7 @@ struct capability {
     int32_t sm_count, sm_budget;
     int32_t compute;   /* 90 is 9.0 */
     int32_t multicast; /* 1: as far as this rank knows */
+    int32_t fixed_order;
     uint64_t window_bytes, chunk_bytes;
     char reason[120]; /* why not multicast */
     char device[64];

@@ -29,6 +29,7 @@ struct choice {
     int device, sm_budget, multicast;
     size_t window_bytes, chunk_bytes;
     const char *no_multicast; /* why not, as far as configured */
+    int fixed_order;
 };
 
 static void choose(const struct smfar_config *config, struct choice *choice)
@@ -43,6 +44,7 @@ static void choose(const struct smfar_config *config, struct choice *choice)
                                : (size_t)env_number(ENV_WINDOW_BYTES, 1 << 20, DEFAULT_WINDOW);
     choice->chunk_bytes =
         config->chunk_bytes ? config->chunk_bytes : (size_t)env_number(ENV_CHUNK_BYTES, 1, 0);
+    choice->fixed_order = config->fixed_order != 0;
     choice->no_multicast = config->no_multicast ? "the options of this group" : NULL;
 }
 
@@ -98,6 +100,7 @@ static enum smfar_status probe(struct smfar_comm *comm, const struct choice *cho
     mine->multicast = !reason;
     snprintf(mine->reason, sizeof(mine->reason), "%s", reason ? reason : "");
     mine->sm_budget = choice->sm_budget;
+    mine->fixed_order = choice->fixed_order;
     mine->window_bytes = choice->window_bytes;
     mine->chunk_bytes = choice->chunk_bytes;
     return SMFAR_OK;
@@ -143,6 +146,7 @@ static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
         if (rank->window_bytes > window) window = rank->window_bytes;
         if (rank->chunk_bytes && rank->chunk_bytes < chunk) chunk = rank->chunk_bytes;
         if (rank->sm_count < sm_count) sm_count = rank->sm_count;
+        if (rank->fixed_order) agreed->fixed_order = 1;
         if (rank->sm_budget && (!agreed->sm_budget || rank->sm_budget < agreed->sm_budget))
             agreed->sm_budget = rank->sm_budget;
     }

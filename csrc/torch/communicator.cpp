@@ -4,6 +4,7 @@
 #include <Python.h>
 #include <unistd.h>
 
+#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 
 namespace smfar {
@@ -86,6 +87,7 @@ void Communicator::checkProcess() const {
 
 uint64_t Communicator::enqueue(const std::function<void(smfar_comm*)>& call) {
   const std::lock_guard<std::mutex> lock(enqueue_mutex_);
+  smfar_fixed_order(at::globalContext().deterministicAlgorithms());
   call(comm_);
   return smfar_comm_sequence(comm_);
 }

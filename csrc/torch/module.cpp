@@ -1,5 +1,6 @@
 // The Python module smfar._C: options, the process group, and what it can tell. Arguments are
 // checked and documented in smfar/*.py; here they are only passed on.
+#include <ATen/Context.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <pybind11/chrono.h>
@@ -26,7 +27,8 @@ constexpr size_t kTextBytes = 8192;
 
 constexpr const char* kOptionsDoc = R"(What a group may choose; `pg_options` of init_process_group.
 
-Every rank should pass the same; the smallest sm_budget and any multicast=False count for all.
+Every rank should pass the same; the smallest sm_budget and any multicast=False or
+deterministic=True count for all.
 None means the default.
 
 Args:
@@ -34,10 +36,14 @@ Args:
     multicast: False never uses the switch's multicast.
     timeout: datetime.timedelta, the deadline of every wait; default: the group's own.
     window_bytes: device memory per rank for smfar.empty and staging; default 256 MiB.
+    deterministic: True sums in rank order, never in the switch: equal to the bit from run to run, for
+        any budget and wherever tensors lie. torch.use_deterministic_algorithms(True) does the same
+        for the calls that follow; it must be on for all ranks or for none.
 )";
 
 OptionsPtr makeOptions(std::optional<int> sm_budget, std::optional<bool> multicast,
-                       std::optional<milliseconds> timeout, std::optional<int64_t> window_bytes) {
+                       std::optional<milliseconds> timeout, std::optional<int64_t> window_bytes,
+                       bool deterministic) {
   SMFAR_CHECK_ARGUMENT(!sm_budget || *sm_budget > 0, "smfar: sm_budget must be positive");
   SMFAR_CHECK_ARGUMENT(!window_bytes || *window_bytes > 0, "smfar: window_bytes must be positive");
   SMFAR_CHECK_ARGUMENT(!timeout || timeout->count() > 0, "smfar: timeout must be positive");
@@ -46,6 +52,7 @@ OptionsPtr makeOptions(std::optional<int> sm_budget, std::optional<bool> multica
   options->sm_budget = sm_budget.value_or(0);
   options->multicast = multicast.value_or(true);
   options->window_bytes = window_bytes.value_or(0);
+  options->deterministic = deterministic;
   return options;
 }
 
@@ -94,6 +101,7 @@ std::string explain(Group& group, const at::Device& device, const std::optional<
   Flat flat = flatNumbers(plain);
   if (!tensor) flat.count = count;
   std::string text(kTextBytes, '\0');
+  smfar_fixed_order(at::globalContext().deterministicAlgorithms());
   check(smfar_explain(communicator->raw(), flat.pointer, flat.count, flat.dtype, reduceOp(op),
                       text.data(), text.size()),
         "explain");
@@ -157,10 +165,11 @@ void bindOptions(py::module& module) {
   py::class_<OptionsSmfar, c10d::Backend::Options, OptionsPtr>(module, "Options", kOptionsDoc)
       .def(py::init(&makeOptions), py::kw_only(), py::arg("sm_budget") = py::none(),
            py::arg("multicast") = py::none(), py::arg("timeout") = py::none(),
-           py::arg("window_bytes") = py::none())
+           py::arg("window_bytes") = py::none(), py::arg("deterministic") = false)
       .def_readonly("sm_budget", &OptionsSmfar::sm_budget)
       .def_readonly("multicast", &OptionsSmfar::multicast)
       .def_readonly("window_bytes", &OptionsSmfar::window_bytes)
+      .def_readonly("deterministic", &OptionsSmfar::deterministic)
       .def_property_readonly("timeout", [](const OptionsSmfar& self) { return self.timeout; })
       .def("__copy__", &copyOptions)
       .def("__deepcopy__",

@@ -20,6 +20,7 @@ struct OptionsSmfar : c10d::Backend::Options {
 
   int sm_budget = 0;
   bool multicast = true;
+  bool deterministic = false;
   int64_t window_bytes = 0;
   bool timeout_given = false;
 };
