@@ -74,7 +74,7 @@ def test_an_option_switches_it_off(fresh_ranks):
 def assert_off(told):
     assert told["calls"] == 0
     assert told["loads"] == 0
-    assert told["algorithms"] <= {"oneshot_peer", "twoshot_peer"}
+    assert told["algorithms"] <= {"push_peer", "oneshot_peer", "twoshot_peer"}
 
 
 def unequal_offsets():

@@ -65,7 +65,7 @@ def explain_pairs():
     dist.barrier()
     for dtype, op in PAIRS:
         said = smfar.explain(1000, op=op, dtype=dtype, device="cpu")
-        path = "twoshot_mc" if is_in_switch(dtype, op) else "shot_peer"  # one or two
+        path = "twoshot_mc" if is_in_switch(dtype, op) else "_peer"  # which depends on the size
         assert path in said, (dtype, op, said)
 
 
