@@ -43,9 +43,10 @@ static void place_chunk(const struct tensors *tensors, size_t slot, size_t at, s
     if (tensors->staging == STAGED_BY_KERNEL && tensors->recv) args->dst = to;
 }
 
-/* The same, and every rank pushes its data into the others' boxes. */
-static enum smfar_status run_push(struct call *call, const struct planned *planned,
-                                  const void *send, void *recv)
+/* The whole in one launch, wherever the tensors lie. `offset` and `stride` say where in the window
+ * what the ranks exchange goes: a push's boxes, or a one-shot's slots. */
+static enum smfar_status run_whole(struct call *call, const struct planned *planned,
+                                   const void *send, void *recv, size_t offset, size_t stride)
 {
     struct kargs args;
     const struct plan *plan = &planned->plan;
@@ -53,25 +54,8 @@ static enum smfar_status run_push(struct call *call, const struct planned *plann
     memset(&args, 0, sizeof(args));
     args.src = (uint64_t)(uintptr_t)send;
     args.dst = (uint64_t)(uintptr_t)recv;
-    args.offset = call->channel->push;
-    args.stride = (uint32_t)call->channel->push_box;
-    args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
-    collective_count(planned, bytes, 0);
-    return channel_launch(call, plan->kernel, plan->blocks, plan->threads, 1, &args);
-}
-
-/* The whole in one launch, wherever the tensors lie. */
-static enum smfar_status run_oneshot(struct call *call, const struct planned *planned,
-                                     const void *send, void *recv)
-{
-    struct kargs args;
-    const struct plan *plan = &planned->plan;
-    size_t bytes = call->count * dtype_bytes(call->dtype);
-    memset(&args, 0, sizeof(args));
-    args.src = (uint64_t)(uintptr_t)send;
-    args.dst = (uint64_t)(uintptr_t)recv;
-    args.offset = call->channel->oneshot;
-    args.stride = (uint32_t)call->channel->oneshot_bytes;
+    args.offset = offset;
+    args.stride = (uint32_t)stride;
     args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
     collective_count(planned, bytes, 0);
     return channel_launch(call, plan->kernel, plan->blocks, plan->threads, 1, &args);
@@ -124,12 +108,13 @@ enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *
         return split_mc_enqueue(call, planned, send, recv);
     if (planned->plan.algorithm == ALGORITHM_SPLIT_PEER)
         return split_peer_enqueue(call, planned, send, recv);
-    status = collective_begin(call, &planned);
+    status = collective_start(call, planned);
     if (status != SMFAR_OK) return status;
+    const struct window_channel *channel = call->channel;
     if (planned->plan.algorithm == ALGORITHM_PUSH_PEER)
-        status = run_push(call, planned, send, recv);
+        status = run_whole(call, planned, send, recv, channel->push, channel->push_box);
     else if (planned->plan.algorithm == ALGORITHM_ONESHOT_PEER)
-        status = run_oneshot(call, planned, send, recv);
+        status = run_whole(call, planned, send, recv, channel->oneshot, channel->oneshot_bytes);
     else
         status = run_twoshot(call, planned, send, recv);
     return channel_end(call, status);

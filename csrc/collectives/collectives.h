@@ -34,7 +34,10 @@ struct planned {
 /* The plan for a call; it stays as it is until the communicator's next call. */
 enum smfar_status collective_plan(const struct call *call, const struct planned **planned_out);
 
-/* The same, and begins the call on its stream. */
+/* Begins a planned call on its stream. */
+enum smfar_status collective_start(struct call *call, const struct planned *planned);
+
+/* Both. */
 enum smfar_status collective_begin(struct call *call, const struct planned **planned_out);
 
 /* An all-reduce by split_mc, and by split_peer. */

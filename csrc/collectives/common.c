@@ -76,13 +76,17 @@ enum smfar_status collective_plan(const struct call *call, const struct planned 
     return SMFAR_OK;
 }
 
+enum smfar_status collective_start(struct call *call, const struct planned *planned)
+{
+    call->kernel = planned->plan.kernel;
+    call->streams = planned->plan.streams;
+    return channel_begin(call);
+}
+
 enum smfar_status collective_begin(struct call *call, const struct planned **planned_out)
 {
     enum smfar_status status = collective_plan(call, planned_out);
-    if (status != SMFAR_OK) return status;
-    call->kernel = (*planned_out)->plan.kernel;
-    call->streams = (*planned_out)->plan.streams;
-    return channel_begin(call);
+    return status == SMFAR_OK ? collective_start(call, *planned_out) : status;
 }
 
 void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes)
@@ -107,21 +111,16 @@ void share_of(size_t bytes, int ranks, int r, size_t *begin_out, size_t *end_out
 enum smfar_status copy_inside(struct call *call, int blocks, void *to, const void *from,
                               size_t bytes)
 {
-    enum smfar_status status;
     struct driver *driver = call->comm->driver;
     struct kargs args;
     if (to == from || bytes == 0) return SMFAR_OK;
-    if (vmm_is_host_memory(driver, address(from)) || vmm_is_host_memory(driver, address(to))) {
-        CU(cuMemcpyAsync, address(to), address(from), bytes, call->stream);
-        return SMFAR_OK;
-    }
+    if (vmm_is_host_memory(driver, address(from)) || vmm_is_host_memory(driver, address(to)))
+        return copy_outside(call, to, from, bytes);
     memset(&args, 0, sizeof(args));
     args.src = address(from);
     args.dst = address(to);
     args.count = bytes;
     return channel_launch(call, KERNEL_stage_peer, blocks, STAGE_THREADS, 0, &args);
-fail:
-    return status;
 }
 
 /* Below this a copy's own launch costs more than the kernel's copying. */

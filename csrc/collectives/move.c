@@ -176,15 +176,12 @@ fail:
 static enum smfar_status step_by_streams(struct call *call, struct loop *loop)
 {
     enum smfar_status status;
-    CUstream stream = courier_stream(call->comm, COURIER_RESULTS);
     uint64_t number = meeting_number(call->sequence, ++loop->steps);
     TRY(meeting_enqueue(call, &(struct meeting){0}));
     TRY(courier_follow(call, COURIER_RESULTS));
     TRY(carry(call, loop));
-    TRY(meeting_carried(call, stream, number));
     if (call->place) TRY(take_own(call, loop));
-    TRY(courier_join(call, COURIER_RESULTS));
-    TRY(meeting_await_carried(call, number, 0));
+    TRY(courier_deliver(call, number, 0));
     if (!call->place && loop->bytes) TRY(take(call, loop));
     return SMFAR_OK;
 fail:
@@ -219,7 +216,7 @@ enum smfar_status move_enqueue(struct call *call, const struct move *move)
     enum smfar_status status = collective_plan(call, &planned);
     if (status != SMFAR_OK) return status;
     if (planned->plan.streams) call->place = find_place(call, move, loop.total);
-    status = collective_begin(call, &planned);
+    status = collective_start(call, planned);
     if (status != SMFAR_OK) return status;
     loop.part = planned->plan.chunk * element;
     if (call->streams) status = courier_meet(call, loop.places);

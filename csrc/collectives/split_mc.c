@@ -45,8 +45,7 @@ static enum smfar_status copy_leg(const struct call *call, const struct split *s
     for (int r = 0; r < comm->ranks; r++)
         together &= split->places[r] == split->places[0];
     for (int i = 1; i <= comm->ranks; i++) { /* so that ranks do not all write to the same */
-        int r = i % comm->ranks;
-        r = (comm->rank + r) % comm->ranks;
+        int r = (comm->rank + i) % comm->ranks;
         CUdeviceptr to = courier_address(call, split->places, r, split->at + from, from);
         if (together) to = to - window->peer[r] + window->multicast.base;
         if (to != (CUdeviceptr)(uintptr_t)data)
@@ -71,7 +70,6 @@ static enum smfar_status reduce_leg(struct call *call, struct split *split, size
     args.at = from;
     args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
     args.dst = call->comm->window->peer[call->comm->rank] + source;
-    if (bytes == 0) return SMFAR_OK;
     TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, 0, &args));
     TRY(courier_follow(call, COURIER_RESULTS));
     return copy_leg(call, split, source, from, bytes);
@@ -95,10 +93,8 @@ static enum smfar_status step(struct call *call, struct split *split)
         size_t left = split->end - from, leg = left < split->plan->leg ? left : split->plan->leg;
         TRY(reduce_leg(call, split, from, leg));
     }
-    uint64_t carried = meeting_number(call->sequence, split->steps);
-    TRY(meeting_carried(call, courier_stream(call->comm, COURIER_RESULTS), carried));
-    TRY(courier_join(call, COURIER_RESULTS));
-    TRY(meeting_await_carried(call, carried, split->last && call->place));
+    uint64_t number = meeting_number(call->sequence, split->steps);
+    TRY(courier_deliver(call, number, split->last && call->place));
     return copy_inside(call, split->plan->blocks, split->recv + split->at, chunk, split->bytes);
 fail:
     return status;
@@ -124,7 +120,7 @@ enum smfar_status split_mc_enqueue(struct call *call, const struct planned *plan
     struct split split = {.plan = &planned->plan, .send = send, .recv = recv};
     split.total = call->count * element;
     if (!window_offset(call->comm->window, recv, split.total, &call->place)) call->place = 0;
-    enum smfar_status status = collective_begin(call, &planned);
+    enum smfar_status status = collective_start(call, planned);
     if (status != SMFAR_OK) return status;
     status = courier_meet(call, split.places);
     if (status == SMFAR_OK) status = run(call, &split, chunk);

@@ -4,7 +4,7 @@
  * and wait for each leg, so a multiprocessor is held for as long as it adds.
  *
  * (Kernels that load from peers while copies are under way in the same direction hinder each other:
- * docs/measured.md.)
+ * docs/nvls.md.)
  *
  * The slot holds the inputs of this rank's share from every other rank, and behind them, when the
  * output does not lie in the window, the others' results. Inputs are read where they lie. */
@@ -157,10 +157,8 @@ static enum smfar_status step(struct call *call, struct split *split)
     for (uint64_t leg = 0; leg < legs; leg++)
         TRY(reduce_leg(call, split, leg));
     split->legs += legs;
-    uint64_t carried = meeting_number(call->sequence, split->steps);
-    TRY(meeting_carried(call, courier_stream(call->comm, COURIER_RESULTS), carried));
-    TRY(courier_join(call, COURIER_RESULTS));
-    TRY(meeting_await_carried(call, carried, split->last && call->place));
+    uint64_t number = meeting_number(call->sequence, split->steps);
+    TRY(courier_deliver(call, number, split->last && call->place));
     return take_results(call, split);
 fail:
     return status;
@@ -190,7 +188,7 @@ enum smfar_status split_peer_enqueue(struct call *call, const struct planned *pl
     if ((split.total / chunk + 1) * legs_of(&split, call->comm->ranks) > MEETINGS_MOST)
         return meeting_too_many();
     if (!window_offset(call->comm->window, recv, split.total, &call->place)) call->place = 0;
-    enum smfar_status status = collective_begin(call, &planned);
+    enum smfar_status status = collective_start(call, planned);
     if (status != SMFAR_OK) return status;
     status = courier_meet(call, split.places);
     if (status == SMFAR_OK) status = run(call, &split, chunk);

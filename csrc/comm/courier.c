@@ -7,6 +7,7 @@
 
 #include "../bootstrap/fdpass.h"
 #include "failure.h"
+#include "meeting.h"
 #include "ring.h"
 
 /* How a host waits for ranks that have not called yet: a while by giving way, then by naps. */
@@ -136,9 +137,15 @@ enum smfar_status courier_follow(const struct call *call, enum courier_stream wh
     return order(call, call->stream, courier_stream(call->comm, which));
 }
 
-enum smfar_status courier_join(const struct call *call, enum courier_stream which)
+enum smfar_status courier_deliver(struct call *call, uint64_t number, int last)
 {
-    return order(call, courier_stream(call->comm, which), call->stream);
+    enum smfar_status status;
+    CUstream stream = courier_stream(call->comm, COURIER_RESULTS);
+    TRY(meeting_carried(call, stream, number));
+    TRY(order(call, stream, call->stream)); /* which the driver sees; words it does not */
+    return meeting_await_carried(call, number, last);
+fail:
+    return status;
 }
 
 enum smfar_status courier_inputs_first(const struct call *call)

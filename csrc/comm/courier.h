@@ -26,9 +26,12 @@ CUdeviceptr courier_address(const struct call *call, const uint64_t *places, int
  * another rank is to work on. */
 enum courier_stream { COURIER_RESULTS, COURIER_INPUTS, COURIER_STREAMS };
 
-/* A stream goes on once the call's stream has come so far; and the other way round. */
+/* A stream goes on once the call's stream has come so far. */
 enum smfar_status courier_follow(const struct call *call, enum courier_stream which);
-enum smfar_status courier_join(const struct call *call, enum courier_stream which);
+
+/* The end of a step: says that my copies have been made as far as `number`, and has the call's
+ * stream wait for them and for every other rank's. With `last` the collective ends here. */
+enum smfar_status courier_deliver(struct call *call, uint64_t number, int last);
 
 /* Results go on once all inputs have been sent. */
 enum smfar_status courier_inputs_first(const struct call *call);

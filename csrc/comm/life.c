@@ -41,7 +41,7 @@ int life_has_ended(struct smfar_comm *comm, int rank)
 
 /* A rank that has failed ends its kernels without marking them done, and says so when it leaves. A
  * stream that has passed a collective has passed its copies too, whatever let it go: see
- * courier_join. */
+ * courier_deliver. */
 static int is_quiet(const struct smfar_comm *comm, int rank)
 {
     const struct page_words *words = &comm->page.host->words[rank];
