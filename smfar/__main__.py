@@ -6,6 +6,7 @@ import sys
 from smfar import (
     bench,
     bench_held,
+    bench_moves,
     bench_norm,
     bench_overlap,
     bench_plot,
@@ -15,6 +16,7 @@ from smfar import (
 )
 
 BENCHES = {
+    "moves": (bench_moves, "all-gather, reduce-scatter, broadcast and all-to-all by size"),
     "overlap": (bench_overlap, "what an all-reduce costs the matrix products beside it"),
     "skew": (bench_skew, "what waiting for a late rank costs"),
     "held": (bench_held, "copies while a kernel holds every multiprocessor"),

@@ -1,7 +1,8 @@
 """python -m smfar bench plot FILE… --out FILE.svg: the benches' figures as a picture.
 
-Draws what the files of `--json` hold: time and SM-µs over size (bench --device cuda), the slowdown
-of the products and what the all-reduce holds (overlap), SM-µs over the delay (skew), rates (held).
+Draws what the files of `--json` hold: time and SM-µs over size (bench --device cuda, moves), the
+slowdown of the products and what the all-reduce holds (overlap), SM-µs over the delay (skew), rates
+(held).
 Rows that have no figure are left out. Needs matplotlib: pip install 'smfar[plot]'.
 """
 
@@ -43,11 +44,11 @@ def machine(result):
 def charts_of(result):
     """[(title, function that draws into axes)] of one file."""
     found = []
-    rows = result.get("all_reduce", [])
-    for field, label in (("us", "time (µs)"), ("sm_us", "SM-µs")):
-        chosen = [row for row in rows if row.get(field)]
-        if chosen:
-            found.append((f"All-reduce, {machine(result)}", over_size(chosen, field, label)))
+    for title, rows in by_collective(result).items():
+        for field, label in (("us", "time (µs)"), ("sm_us", "SM-µs")):
+            chosen = [row for row in rows if row.get(field)]
+            if chosen:
+                found.append((f"{title}, {machine(result)}", over_size(chosen, field, label)))
     for one in result.get("overlap", []):
         title = f"{one['workload']} beside {result['bytes'] >> 20} MiB, {machine(result)}"
         found.append((title, bars(one["rows"])))
@@ -57,6 +58,14 @@ def charts_of(result):
     rows = result.get("held", [])
     if rows:
         found.append((f"Every SM held, {machine(result)}", rates(rows)))
+    return found
+
+
+def by_collective(result):
+    found = {"All-reduce": result.get("all_reduce", [])}
+    for row in result.get("moves", []):
+        title = row["collective"].capitalize().replace("_", "-")
+        found.setdefault(title, []).append(row)
     return found
 
 

@@ -90,18 +90,19 @@ def finish(rank, result, folder):
 # ---- on GPUs ----
 
 
-def join_on_gpu(rank, args, folder, largest):
+def join_on_gpu(rank, args, folder, largest, tensors=4):
     """(smfar's group, what to write about this machine). The default group is the peers'.
 
-    The window has room for a few tensors of `largest` bytes. Rank r takes GPU r modulo their
-    number; NCCL serves the default group where every rank has a GPU of its own.
+    The window is as large as so many `tensors` of `largest` bytes, of which staging takes some.
+    Rank r takes GPU r modulo their number; NCCL serves the default group where every rank has a GPU
+    of its own.
     """
     gpus = torch.cuda.device_count()
     torch.cuda.set_device(rank % gpus)
     if gpus < args.ranks:
         os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
     join("cpu:gloo,cuda:nccl" if gpus >= args.ranks else "gloo", rank, args, folder)
-    window = max(1 << 28, 4 * largest)
+    window = max(1 << 28, tensors * largest)
     group = dist.new_group(backend="smfar", pg_options=smfar.Options(window_bytes=window))
     machine = {"ranks": args.ranks, "gpus": gpus, "gpu": torch.cuda.get_device_name()}
     return group, machine | {"torch": torch.__version__}

@@ -38,6 +38,22 @@ def test_times_and_what_is_held(tmp_path):
     expect_held(rows)
 
 
+def test_moves(tmp_path):
+    options = ("moves", "--device", "cuda", "--max", "4M", "--step", "256", "--repeats", "3")
+    rows = bench(tmp_path, *options)["moves"]
+    assert {row["collective"] for row in rows} == {
+        "all_gather",
+        "reduce_scatter",
+        "broadcast",
+        "all_to_all",
+    }
+    assert {row["size"] for row in rows} == {256, 64 << 10, 4 << 20}
+    assert all(row["us"] > 0 and row["wrong"] == 0 for row in rows)
+    ours = [row for row in rows if row["path"] in ("smfar window", "smfar plain")]
+    assert len(ours) == 24 and all(row["graph_us"] > 0 for row in ours)
+    expect_held(rows)
+
+
 def test_overlap(tmp_path):
     options = ("overlap", "--bytes", "1M", "--edge", "1024", "--repeats", "2")
     workloads = bench(tmp_path, *options)["overlap"]

@@ -4,6 +4,11 @@ import json
 import subprocess
 import sys
 
+import pytest
+import torch
+import torch.distributed as dist
+
+from smfar import bench_collectives
 from smfar.bench_ranks import parse_size
 
 
@@ -32,3 +37,61 @@ def test_bench_measures_and_writes(tmp_path):
     rates = figures["rates"]
     assert all(rates[name] > 0 for name in ("smfar", "plain C loop", "gloo"))
     assert "#wrong" in ran.stdout
+
+
+def run(tmp_path, *arguments, ranks=2):
+    path = tmp_path / "figures.json"
+    command = [sys.executable, "-W", "ignore", "-m", "smfar", "bench", *arguments]
+    command += ["--ranks", str(ranks), "--json", str(path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return ran, json.loads(path.read_text()) if path.exists() else None
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_moves(tmp_path, ranks):
+    ran, figures = run(tmp_path, "moves", "--max", "10K", "--repeats", "2", ranks=ranks)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    rows, unit = figures["moves"], 2 * ranks
+    assert {row["size"] for row in rows} == {s // unit * unit for s in (256, 4096, 10 << 10)}
+    for row in rows:
+        factor = 1 if row["collective"] == "broadcast" else (ranks - 1) / ranks
+        assert row["wrong"] == 0 and row["us"] > 0
+        assert row["busbw"] == pytest.approx(factor * row["size"] / row["us"] / 1e3)
+    everybody = {"smfar window", "smfar plain", "smfar, no SM", "gloo"}
+    for name in bench_collectives.COLLECTIVES:
+        paths = {row["path"] for row in rows if row["collective"] == name}
+        assert paths == everybody - ({"smfar, no SM"} if name == "reduce_scatter" else set())
+
+
+def test_moves_of_less_than_an_element_per_rank_are_refused(tmp_path):
+    ran, _ = run(tmp_path, "moves", "--min", "4", ranks=3)
+    assert ran.returncode == 2
+    assert "--min must be 6 bytes or more" in ran.stdout
+
+
+def count_planted():
+    """Wrong elements of every collective: where nothing is moved, and where rank 2 spoils one."""
+    field = bench_collectives.Field(24 * 2, torch.device("cpu"), dist.group.WORLD)
+    found = []
+    for kind in bench_collectives.COLLECTIVES.values():
+        collective = kind(24, dist.get_rank(), dist.get_world_size())
+        plain = bench_collectives.caller("", collective, field.plain, dist.group.WORLD)
+        move, counts = plain.call, []
+
+        def spoil(move=move):
+            moved = move()
+            moved[1] += dist.get_rank() == 2
+            return moved
+
+        for call in (move, spoil, lambda target=plain.target: target):
+            plain.call = call
+            counts.append(plain.count_wrong(collective, field.pattern[:24]))
+        found.append(counts)
+    return found
+
+
+def test_wrong_elements_are_counted(ranks):
+    n = ranks.count
+    untouched = [n * 24 - 24, 24, n * 24 - 24, n * 24]  # a rank's own part is right
+    for found in ranks.run(count_planted):
+        assert found == [[0, 1, count] for count in untouched]

@@ -16,9 +16,11 @@ def run(*arguments):
 
 
 @no_gpu
-@pytest.mark.parametrize("bench", ["overlap", "skew", "held", "--device=cuda"])
+@pytest.mark.parametrize(
+    "bench", ["overlap", "skew", "held", "--device=cuda", "moves --device=cuda"]
+)
 def test_without_a_gpu_a_bench_says_so(bench):
-    ran = run("bench", bench)
+    ran = run("bench", *bench.split())
     assert ran.returncode == 77
     assert "this machine has no GPU" in ran.stdout
 
@@ -28,6 +30,7 @@ def test_without_a_gpu_a_bench_says_so(bench):
     [
         (("--step", "1"), "--step: 1 is below 2"),
         (("overlap", "--ranks", "1"), "--ranks: 1 is below 2"),
+        (("moves", "--collective", "all_gather,scatter"), "'scatter' is none of all_gather, "),
         (("held", "--repeats", "many"), "--repeats: invalid whole number value: 'many'"),
     ],
 )
@@ -59,6 +62,11 @@ FIGURES = {
         for path in ("smfar window", "torch two-shot")
         for power in (10, 20)
     ],
+    "moves": [
+        row(
+            "nccl", collective="all_gather", size=4096, us=40.0, spread=1.0, busbw=0.1, host_us=39.0
+        )
+    ],
     "overlap": [
         {
             "workload": "8192x8192x8192",
@@ -84,6 +92,7 @@ def test_tables_of_every_bench(tmp_path):
     lines = ran.stdout.splitlines()
     assert "8192x8192x8192: 1390.0 µs a step alone" in lines
     assert "| 1024 | torch two-shot | 20.0 ± 1.0 | – | – | – | – | 24 x 512 | 800.0 | – |" in lines
+    assert "| all_gather | 4096 | nccl | 40.0 ± 0.5 | 0.1 | – | – | 39.0 | – | – | – |" in lines
     assert any(line.startswith("| split_peer / 4 | – | +1.5 % |") for line in lines)
     assert "| nccl | 1 | – | 1100.0 | – |" in lines
     assert "| all-gather | – | 380.0 | – | – |" in lines
@@ -108,7 +117,13 @@ def test_a_picture_of_every_bench(tmp_path):
     ran = run("bench", "plot", f"{tmp_path}/figures.json", "--out", f"{tmp_path}/picture.svg")
     assert ran.returncode == 0, ran.stderr
     picture = (tmp_path / "picture.svg").read_text()
-    for text in ("All-reduce, 2 ranks, 2 some GPU", "SM-µs", "8192x8192x8192", "One rank late"):
+    for text in (
+        "All-reduce, 2 ranks, 2 some GPU",
+        "SM-µs",
+        "8192x8192x8192",
+        "One rank late",
+        "All-gather, 2",
+    ):
         assert text in picture, text
 
 
