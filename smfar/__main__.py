@@ -12,6 +12,7 @@ from smfar import (
     bench_plot,
     bench_skew,
     bench_table,
+    bench_train,
     kernels,
 )
 
@@ -21,6 +22,7 @@ BENCHES = {
     "skew": (bench_skew, "what waiting for a late rank costs"),
     "held": (bench_held, "copies while a kernel holds every multiprocessor"),
     "norm": (bench_norm, "an all-reduce with RMSNorm in one launch, and one by one"),
+    "train": (bench_train, "steps of DDP and FSDP2 with a transformer, beside NCCL"),
     "table": (bench_table, "the figures of --json as tables of Markdown"),
     "plot": (bench_plot, "the figures of --json as a picture"),
 }

@@ -58,6 +58,17 @@ COLUMNS = {
         ("kernels", "{kernels:.1f}"),
         ("SM-µs", "{sm_us:.1f}"),
     ],
+    "train": [
+        ("strategy", "{strategy}"),
+        ("path", "{path}"),
+        ("step (ms)", "{step_ms:.2f} ± {half:.2f}"),
+        ("tokens/s", "{tokens_per_s:.0f}"),
+        ("loss", "{loss:.4f}"),
+        ("off", "{off:+.4%}"),
+        ("staged (bytes)", "{staged:.0f}"),
+        ("blocks", "{blocks}"),
+        ("SM-ms", "{sm_ms:.2f}"),
+    ],
     "held": [
         ("path", "{path}"),
         ("bytes sent", "{sent}"),

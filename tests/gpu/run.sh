@@ -12,6 +12,7 @@
 #   checkptx  every peer kernel against its reference
 #   bench     times, and what is held, by size
 #   moves     the same of all-gather, reduce-scatter, broadcast and all-to-all
+#   train     steps of DDP and FSDP2 with a billion parameters
 #   norm      the fused all-reduce and RMSNorm beside the steps one by one
 #   overlap   matrix products beside an all-reduce
 #   skew      what waiting for a late rank costs
@@ -27,10 +28,10 @@ export SMFAR_MULTICAST=0 NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 N
 cd "$(dirname "$0")/../.."
 folder=build/gpu
 [ "${1:-}" = --out ] && folder=$2 && shift 2
-parts=${*:-tests endurance checkptx bench moves norm overlap skew held sanitize kernels}
+parts=${*:-tests endurance checkptx bench moves train norm overlap skew held sanitize kernels}
 for part in $parts; do
     case $part in
-    tests | endurance | checkptx | bench | moves | norm | overlap | skew | held | sanitize | kernels) ;;
+    tests | endurance | checkptx | bench | moves | train | norm | overlap | skew | held | sanitize | kernels) ;;
     *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 done
@@ -71,6 +72,12 @@ moves() {
     local options=(--device cuda --ranks "$ranks" --json "$folder/moves-$name.json")
     [ "$gpus" -ge 2 ] || options+=(--max 16M --repeats 10)
     smfar_mps 400 bench moves --max 1G "${options[@]}"
+}
+
+train() {
+    local options=(--ranks "$ranks" --json "$folder/train-$name.json")
+    [ "$gpus" -ge 2 ] || options+=(--budgets 4) # the copies of all ranks share one GPU's memory
+    smfar_mps 580 bench train --seconds 40 "${options[@]}"
 }
 
 norm() {
@@ -120,6 +127,7 @@ run_part() {
     endurance) SMFAR_TEST_CALLS=10000 SMFAR_TEST_CYCLES=200 pytest -k endurance ;;
     bench) start_mps && bench ;;
     moves) start_mps && moves ;;
+    train) start_mps && train ;;
     norm) start_mps && norm ;;
     overlap | skew) start_mps && smfar_mps 300 bench "$1" --ranks "$ranks" --json "$json" ;;
     held) smfar 120 bench held --ranks "$ranks" --json "$json" ;;

@@ -54,6 +54,17 @@ def test_moves(tmp_path):
     expect_held(rows)
 
 
+def test_train(tmp_path):
+    options = ("train", "--params", "small", "--steps", "10", "--budgets", "1")
+    rows = bench(tmp_path, *options)["train"]
+    assert all(row["agrees"] and row["step_ms"] > 0 for row in rows)
+    staged = {
+        row["path"]: row["staged"] for row in rows if row["strategy"] == "ddp" and "staged" in row
+    }
+    assert staged["smfar window"] == staged["smfar window / 1"] == 0 < staged["smfar"]
+    assert {row["path"] for row in rows if row["strategy"] == "fsdp"} >= set(staged)
+
+
 def test_overlap(tmp_path):
     options = ("overlap", "--bytes", "1M", "--edge", "1024", "--repeats", "2")
     workloads = bench(tmp_path, *options)["overlap"]

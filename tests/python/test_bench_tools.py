@@ -17,7 +17,7 @@ def run(*arguments):
 
 @no_gpu
 @pytest.mark.parametrize(
-    "bench", ["overlap", "skew", "held", "--device=cuda", "moves --device=cuda"]
+    "bench", ["overlap", "skew", "held", "train", "--device=cuda", "moves --device=cuda"]
 )
 def test_without_a_gpu_a_bench_says_so(bench):
     ran = run("bench", *bench.split())
@@ -31,6 +31,7 @@ def test_without_a_gpu_a_bench_says_so(bench):
         (("--step", "1"), "--step: 1 is below 2"),
         (("overlap", "--ranks", "1"), "--ranks: 1 is below 2"),
         (("moves", "--collective", "all_gather,scatter"), "'scatter' is none of all_gather, "),
+        (("train", "--steps", "1"), "--steps: 1 is below 10"),
         (("held", "--repeats", "many"), "--repeats: invalid whole number value: 'many'"),
     ],
 )
@@ -67,6 +68,9 @@ FIGURES = {
             "nccl", collective="all_gather", size=4096, us=40.0, spread=1.0, busbw=0.1, host_us=39.0
         )
     ],
+    "train": [
+        row("smfar", strategy="ddp", step_ms=80.0, spread=1.0, loss=9.0, off=0.001, staged=0.0)
+    ],
     "overlap": [
         {
             "workload": "8192x8192x8192",
@@ -93,6 +97,7 @@ def test_tables_of_every_bench(tmp_path):
     assert "8192x8192x8192: 1390.0 µs a step alone" in lines
     assert "| 1024 | torch two-shot | 20.0 ± 1.0 | – | – | – | – | 24 x 512 | 800.0 | – |" in lines
     assert "| all_gather | 4096 | nccl | 40.0 ± 0.5 | 0.1 | – | – | 39.0 | – | – | – |" in lines
+    assert "| ddp | smfar | 80.00 ± 0.50 | – | 9.0000 | +0.1000% | 0 | – | – |" in lines
     assert any(line.startswith("| split_peer / 4 | – | +1.5 % |") for line in lines)
     assert "| nccl | 1 | – | 1100.0 | – |" in lines
     assert "| all-gather | – | 380.0 | – | – |" in lines
