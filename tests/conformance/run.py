@@ -1,13 +1,14 @@
-"""Runs PyTorch's own tests of process groups with smfar and with gloo, and compares.
+"""Runs PyTorch's own tests of process groups with smfar and with a peer, and compares.
 
-Ends with 1 when smfar fails a test that gloo passes and that is not among the exceptions, or when
-an exception passes after all. Ranks live on from test to test; after a failure they are replaced.
+The peer is gloo, with --device cuda NCCL. Ends with 1 when smfar fails a test that the peer passes
+and that is not among the exceptions, when an exception passes after all, or when time ran out; with
+77 where nothing can be run. Ranks live on from test to test, and after a failure they are replaced;
+with --jobs, as always on GPUs, each test has ranks of its own.
 """
 
 import argparse
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -15,58 +16,12 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(HERE), str(HERE.parent / "python")]
 
-from exceptions import EXCEPTIONS  # noqa: E402
-from harness import Ranks  # noqa: E402
-from suite import names, run_one, skip_reason  # noqa: E402
+from jobs import Record, run_all  # noqa: E402
+from page import last_line, table, verdict  # noqa: E402
+from runner import Runner  # noqa: E402
+from suite import names  # noqa: E402
 
-DEADLINE = 150.0
 MANY_RANKS = 8  # for the tests that want so many
-
-
-def rank_part(backend, other, name, ranks, folder):
-    return run_one(backend, other, name, int(os.environ["CONFORMANCE_RANK"]), ranks, folder)
-
-
-class Runner:
-    """The ranks of one backend."""
-
-    def __init__(self, backend, ranks):
-        self.backend, self.count = backend, ranks
-        env_of = {rank: {"CONFORMANCE_RANK": str(rank)} for rank in range(ranks)}
-        env = {"OMP_NUM_THREADS": "1", "TORCH_DISTRIBUTED_DEBUG": "OFF"}
-        os.environ["WORLD_SIZE"] = str(ranks)  # some tests decide by it when they are defined
-        self.ranks = Ranks(ranks, init=False, env=env, env_of=env_of)
-
-    def run(self, name):
-        """(outcome, why) of one test on all ranks."""
-        other = "gloo"
-        reason = skip_reason(self.backend, other, name)
-        if reason and reason.startswith("Only MPI") and self.backend == "smfar":
-            other = "mpi"
-            reason = skip_reason(self.backend, other, name)
-        if reason:
-            return "skipped", reason
-        with tempfile.TemporaryDirectory(prefix="smfar-conformance-") as folder:
-            for name_of_folder in ("barrier", "test_dir", "init_dir"):
-                (Path(folder) / name_of_folder).mkdir()
-            try:
-                answers = self.ranks.run(
-                    rank_part, self.backend, other, name, self.count, folder, deadline=DEADLINE
-                )
-            except AssertionError as error:
-                return "failed", str(error)
-        failed = [f"rank {r}: {why}" for r, (what, why) in enumerate(answers) if what == "failed"]
-        if failed:
-            self.ranks.stop()
-            return "failed", "\n".join(failed)
-        skipped = [why for what, why in answers if what == "skipped"]
-        return ("skipped", skipped[0]) if skipped else ("passed", "")
-
-
-def last_line(text):
-    text = text.partition("To execute this test")[0]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:160] if lines else ""
 
 
 def run_backend(backend, chosen, ranks, verbose):
@@ -92,72 +47,97 @@ def run_again(backend, results, verbose):
     return results
 
 
-def table(gloo, smfar, ranks):
-    """docs/conformance.md."""
-    count = {}
-    rows = []
-    for name in sorted(smfar):
-        theirs, ours, why = gloo[name][0], smfar[name][0], smfar[name][1]
-        if ours == "failed":
-            why = EXCEPTIONS.get(name, last_line(why))
-        if ours == "skipped":
-            ours, why = "not applicable", last_line(why)
-        theirs = "not applicable" if theirs == "skipped" else theirs
-        count[theirs, ours] = count.get((theirs, ours), 0) + 1
-        rows.append(f"| `{name}` | {theirs} | {ours} | {why.replace('|', '/')} |")
-    summary = [f"| {a} | {b} | {n} |" for (a, b), n in sorted(count.items())]
-    return "\n".join(
-        [
-            "# PyTorch's own tests of process groups",
-            "",
-            "`make conformance` runs `distributed_test.py` of the installed torch with gloo and",
-            f"with smfar on CPU tensors, {ranks} ranks ({MANY_RANKS} where a test wants more),",
-            "and writes this page. Tests that are for CUDA devices or name another backend are not",
-            "applicable; what asks for gloo or for MPI by name is run with smfar all the same.",
-            "",
-            "| gloo | smfar | tests |",
-            "|---|---|---|",
-            *summary,
-            "",
-            "| test | gloo | smfar | reason |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
-
-
-def verdict(gloo, smfar):
-    """Faults: differences that are no exception, and exceptions that are none."""
-    for name, (outcome, why) in smfar.items():
-        worse = outcome == "failed" and gloo.get(name, ("passed",))[0] == "passed"
-        if worse and name not in EXCEPTIONS:
-            yield f"{name} passes with gloo and fails with smfar: {last_line(why)}"
-        if outcome == "passed" and name in EXCEPTIONS:
-            yield f"{name} passes; it is no exception any more"
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--out", type=Path, help="write the page here")
-    parser.add_argument("--only", nargs="*", help="these tests, or those whose name holds this")
-    parser.add_argument("--backends", nargs="*", default=["gloo", "smfar"])
-    parser.add_argument("--verbose", action="store_true")
-    options = parser.parse_args()
-    os.environ["WORLD_SIZE"] = str(options.ranks)
-    chosen = [n for n in names("smfar") if not options.only or any(p in n for p in options.only)]
+def one_by_one(options, chosen):
+    """({backend: results}, none left)"""
     results = {}
     for backend in options.backends:
         first = run_backend(backend, chosen, options.ranks, options.verbose)
         results[backend] = run_again(backend, first, options.verbose)
-    gloo, smfar = results.get("gloo", {}), results.get("smfar", {})
-    if options.out and gloo and smfar:
-        options.out.write_text(table(gloo, smfar, options.ranks))
-    faults = list(verdict(gloo, smfar))
-    passed = sum(outcome == "passed" for outcome, _ in smfar.values())
-    print("\n".join([*faults, f"smfar passes {passed} of {len(smfar)}, {len(faults)} faults"]))
-    return bool(faults)
+    return results, 0
+
+
+def several_at_once(options, chosen, peer):
+    """({backend: results}, how many are left)"""
+    import torch
+
+    about = {"torch": torch.__version__, "device": options.device, "ranks": options.ranks}
+    try:
+        record = Record(options.json, about)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+    def write():
+        with record.lock:
+            write_page(options, peer, record.of(peer), record.of("smfar"))
+
+    limit = time.monotonic() + options.seconds
+    left = run_all(
+        record, chosen, options.backends, options.ranks, peer, options.jobs, limit, write
+    )
+    return {backend: record.of(backend) for backend in options.backends}, left
+
+
+def write_page(options, peer, theirs, ours):
+    if options.out and theirs and ours:
+        options.out.write_text(table(peer, theirs, ours, options.ranks, MANY_RANKS))
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--ranks", type=int, help="default: 4, with --device cuda 2")
+    parser.add_argument("--out", type=Path, help="write the page here")
+    parser.add_argument("--only", nargs="*", help="these tests, or those whose name holds this")
+    parser.add_argument("--backends", nargs="*", help="default: the peer and smfar")
+    parser.add_argument("--jobs", type=int, help="so many tests at once, in processes of their own")
+    parser.add_argument("--seconds", type=float, default=3600, help="with --jobs: no longer")
+    parser.add_argument("--json", type=Path, help="with --jobs: outcomes; those in it stay")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    options.peer = {"cpu": "gloo", "cuda": "nccl"}[options.device]
+    if options.device == "cuda":
+        options.jobs = options.jobs or 4
+    options.ranks = options.ranks or {"cpu": 4, "cuda": 2}[options.device]
+    options.backends = options.backends or [options.peer, "smfar"]
+    return options
+
+
+def what_is_missing(options):
+    """Why nothing can be run here; None if all is well."""
+    try:
+        import numpy  # noqa: F401
+        import torch
+    except ImportError as error:
+        return f"PyTorch's tests need the package {error.name}"
+    gpus = torch.cuda.device_count()
+    if options.device == "cuda" and gpus < options.ranks:
+        return f"{options.ranks} ranks need a GPU each, and this machine has {gpus}"
+    return None
+
+
+def main():
+    options = arguments()
+    missing = what_is_missing(options)
+    if missing:
+        print(f"conformance: {missing}")
+        return 77
+    os.environ["WORLD_SIZE"] = str(options.ranks)
+    peer = options.peer
+    chosen = names("smfar", peer)
+    chosen = [n for n in chosen if not options.only or any(p in n for p in options.only)]
+    if options.jobs:
+        results, left = several_at_once(options, chosen, peer)
+    else:
+        results, left = one_by_one(options, chosen)
+    theirs, ours = results.get(peer, {}), results.get("smfar", {})
+    write_page(options, peer, theirs, ours)
+    faults = list(verdict(peer, theirs, ours))
+    passed = sum(outcome == "passed" for outcome, _ in ours.values())
+    print("\n".join([*faults, f"smfar passes {passed} of {len(ours)}, {len(faults)} faults"]))
+    if left:
+        print(f"{left} are left: the same command goes on")
+    return bool(faults or left)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """PyTorch's own tests of its process groups, from the installed wheel, for any backend.
 
 The tests decide by the backend's literal name what to run. Here the name compares equal to another
-backend's while it is "smfar" everywhere else: so smfar runs whatever gloo does, and what is for MPI
-only, an all-to-all of CPU tensors.
+backend's while it is "smfar" everywhere else: so smfar runs whatever gloo or NCCL does, and what is
+for MPI only, an all-to-all of CPU tensors.
 """
 
 import functools
@@ -37,9 +37,18 @@ class Alike(str):
         return hash(self.other)
 
 
+def stand_in_for_expecttest():
+    """PyTorch's tests derive from its TestCase; those run here use only what is unittest's."""
+    if importlib.util.find_spec("expecttest") is None:
+        made = types.ModuleType("expecttest")
+        made.TestCase = unittest.TestCase
+        sys.modules["expecttest"] = made
+
+
 @functools.cache
 def module(backend, other):
     """The test module, as if BACKEND were `backend`, and `other` to those who compare."""
+    stand_in_for_expecttest()
     from torch.testing._internal.common_distributed import DistTestCases
 
     DistTestCases.backend_feature["plugin"].add(backend)
@@ -63,8 +72,8 @@ def case_class(backend, other):
     return type("Conformance", (tests.TestDistBackend, tests.DistributedTest._DistTestBase), {})
 
 
-def names(backend):
-    return unittest.TestLoader().getTestCaseNames(case_class(backend, "gloo"))
+def names(backend, other):
+    return unittest.TestLoader().getTestCaseNames(case_class(backend, other))
 
 
 def skip_reason(backend, other, name):
@@ -102,7 +111,7 @@ def run_one(backend, other, name, rank, ranks, folder):
             rank=rank,
             timeout=timedelta(seconds=limit),
         )
-        case._barrier()
+        case._barrier(timeout=TIMEOUT_S)
         set_rng_seed()
         getattr(case, name)()
         case._barrier(timeout=TIMEOUT_S)

@@ -17,6 +17,7 @@
 #   overlap   matrix products beside an all-reduce
 #   skew      what waiting for a late rank costs
 #   held      copies while every multiprocessor is taken
+#   conformance  PyTorch's own tests with NCCL and smfar; goes on where it stopped in FOLDER
 #   sanitize  compute-sanitizer's memcheck, synccheck and initcheck over every peer kernel
 #   kernels   registers, spills and size per kernel
 #
@@ -28,12 +29,12 @@ export SMFAR_MULTICAST=0 NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 N
 cd "$(dirname "$0")/../.."
 folder=build/gpu
 [ "${1:-}" = --out ] && folder=$2 && shift 2
-parts=${*:-tests endurance checkptx bench moves train norm overlap skew held sanitize kernels}
+all="tests endurance checkptx bench moves train norm overlap skew held conformance sanitize kernels"
+parts=${*:-$all}
 for part in $parts; do
-    case $part in
-    tests | endurance | checkptx | bench | moves | train | norm | overlap | skew | held | sanitize | kernels) ;;
-    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
-    esac
+    [[ " $all " == *" $part "* ]] && continue
+    sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
+    exit 2
 done
 mkdir -p "$folder"
 python3 setup.py --quiet build_ext --inplace || exit
@@ -114,10 +115,18 @@ sanitize() {
     return $bad
 }
 
+# NCCL's ranks need a GPU each
+conformance() {
+    timeout 580 python3 -W ignore tests/conformance/run.py --device cuda --jobs 8 --seconds 450 \
+        --json "$folder/conformance-outcomes.json" --out "$folder/conformance.md"
+}
+
 pictures() {
-    local files=("$folder"/*.json)
-    [ -e "${files[0]}" ] && python3 -c 'import matplotlib' 2>/dev/null || return 0
-    for file in "${files[@]}"; do smfar 60 bench plot "$file" --out "${file%.json}.svg" || return; done
+    python3 -c 'import matplotlib' 2>/dev/null || return 0
+    for file in "$folder"/{bench,moves,overlap,skew,held}-*.json; do
+        [ -e "$file" ] || continue
+        smfar 60 bench plot "$file" --out "${file%.json}.svg" || return
+    done
 }
 
 run_part() {
@@ -132,6 +141,7 @@ run_part() {
     overlap | skew) start_mps && smfar_mps 300 bench "$1" --ranks "$ranks" --json "$json" ;;
     held) smfar 120 bench held --ranks "$ranks" --json "$json" ;;
     checkptx) checkptx ;;
+    conformance) conformance ;;
     sanitize) sanitize ;;
     kernels) smfar 120 kernels ;;
     esac

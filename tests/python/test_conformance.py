@@ -1,5 +1,7 @@
 """Some of PyTorch's own tests of process groups; `make conformance` runs them all, gloo's too."""
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,9 +10,7 @@ import pytest
 CONFORMANCE = Path(__file__).resolve().parents[1] / "conformance"
 sys.path.append(str(CONFORMANCE))
 
-pytest.importorskip("expecttest", reason="PyTorch's tests need the package expecttest")
-
-from run import Runner  # noqa: E402
+from runner import Runner  # noqa: E402
 
 NAMES = [
     "test_all_gather",
@@ -52,3 +52,32 @@ def test_of_pytorch(runner, name):
     if outcome == "skipped":
         pytest.skip(why)
     assert outcome == "passed", why
+
+
+def test_tests_at_once_go_on_where_they_stopped(tmp_path):
+    file = tmp_path / "outcomes.json"
+    command = [sys.executable, CONFORMANCE / "run.py", "--jobs", "2", "--ranks", "2"]
+    command += ["--only", "test_get_backend", "--json", file, "--out", tmp_path / "page.md"]
+
+    def run(*more):
+        return subprocess.run([*command, *more], capture_output=True, text=True, timeout=200)
+
+    short = run("--seconds", "1")
+    assert short.returncode == 1
+    assert "2 are left" in short.stdout
+    whole = run()
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    assert "smfar passes 1 of 1, 0 faults" in whole.stdout
+    results = json.loads(file.read_text())["results"]
+    assert [results[b]["test_get_backend"][0] for b in ("gloo", "smfar")] == ["passed"] * 2
+    assert "| `test_get_backend` | passed | passed |  |" in (tmp_path / "page.md").read_text()
+    other = run("--ranks", "3")
+    assert other.returncode == 2
+    assert "remove it" in other.stderr
+
+
+def test_on_gpus_every_rank_needs_one():
+    command = [sys.executable, CONFORMANCE / "run.py", "--device", "cuda", "--ranks", "99"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 77
+    assert "99 ranks need a GPU each" in ran.stdout
