@@ -28,7 +28,7 @@ enum smfar_status smfar_send(const void *send, size_t bytes, int peer, int tag, 
     struct mail_order order = {.buffer = (void *)(uintptr_t)send,
                                .bytes = bytes,
                                .peer = peer,
-                               .key = mail_key(tag),
+                               .tag = tag,
                                .after = stream};
     return post(comm, &order, ending, request_out);
 }
@@ -37,11 +37,7 @@ enum smfar_status smfar_recv(void *recv, size_t bytes, int peer, int tag, smfar_
                              smfar_stream stream, const struct smfar_ending *ending,
                              smfar_request **request_out)
 {
-    struct mail_order order = {.buffer = recv,
-                               .bytes = bytes,
-                               .peer = peer,
-                               .receives = 1,
-                               .key = mail_key(tag),
-                               .after = stream};
+    struct mail_order order = {
+        .buffer = recv, .bytes = bytes, .peer = peer, .receives = 1, .tag = tag, .after = stream};
     return post(comm, &order, ending, request_out);
 }

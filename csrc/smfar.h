@@ -337,8 +337,10 @@ SMFAR_EXPORT enum smfar_status smfar_all_reduce_rms_norm(const void *send, void 
 SMFAR_EXPORT enum smfar_status smfar_barrier(smfar_comm *comm, smfar_stream stream);
 
 /* As smfar_all_to_all with counts of each pair's own: recv_count[r] here must be rank r's
- * send_count[my rank]. No part of recv may share memory with one of send, but recv[my rank] may
- * equal send[my rank]. */
+ * send_count[my rank], else every rank gets SMFAR_ERR_MISMATCH, nothing is moved, and the group
+ * goes on. No part of recv may share memory with one of send, but recv[my rank] may equal send[my
+ * rank]. Returns once every rank has called it, at most after the timeout: how many steps there are
+ * is known only then. */
 SMFAR_EXPORT enum smfar_status smfar_all_to_all_v(const void *const *send, const size_t *send_count,
                                                   void *const *recv, const size_t *recv_count,
                                                   enum smfar_dtype dtype, smfar_comm *comm,

@@ -2,7 +2,8 @@
 
 It is launched through the driver, since no operator of torch's fills a GPU for as long as one
 likes: two blocks of 1024 threads leave an SM no room for another block. Each block tells the host
-that it is there, and spins until the host lets it go, or a deadline has passed.
+that it is there, and spins until the host lets it go, or a deadline has passed. Only one of them
+looks at host memory: reads of all of them over PCIe would slow copies down.
 """
 
 import ctypes
@@ -19,14 +20,16 @@ PTX = b"""
 .version 7.1
 .target sm_80
 .address_size 64
-// words[0]: nonzero lets go, written by the host; words[1 + block]: set to 1 by that block.
-.visible .entry smfar_bench_hold(.param .u64 words, .param .u64 limit_ns)
+// words[0]: nonzero lets go, written by the host; words[1 + block]: set to 1 by that block. relay,
+// on the GPU: the same, written by block 0.
+.visible .entry smfar_bench_hold(.param .u64 words, .param .u64 relay, .param .u64 limit_ns)
 .maxntid 1024, 1, 1
 {
-    .reg .pred %waits;
+    .reg .pred %waits, %relays;
     .reg .b32 %thread, %block, %go;
-    .reg .b64 %words, %mine, %limit, %begin, %now;
+    .reg .b64 %words, %relay, %look, %mine, %limit, %begin, %now;
     ld.param.u64 %words, [words];
+    ld.param.u64 %relay, [relay];
     ld.param.u64 %limit, [limit_ns];
     mov.u64 %begin, %globaltimer;
     mov.u32 %thread, %tid.x;
@@ -35,15 +38,19 @@ PTX = b"""
     mov.u32 %block, %ctaid.x;
     mad.wide.u32 %mine, %block, 4, %words;
     st.relaxed.sys.global.u32 [%mine + 4], 1; // partner: the host's poll in Holder.__enter__
+    setp.eq.u32 %relays, %block, 0;
+    selp.b64 %look, %words, %relay, %relays;
 SPIN:
-    ld.relaxed.sys.global.u32 %go, [%words]; // partner: the host's store in Holder.__exit__
+    ld.relaxed.sys.global.u32 %go, [%look]; // partner: Holder.__exit__, or block 0 below
     setp.ne.u32 %waits, %go, 0;
-    @%waits bra TOGETHER;
+    @%waits bra GO;
     nanosleep.u32 1000;
     mov.u64 %now, %globaltimer;
     sub.u64 %now, %now, %begin;
     setp.lt.u64 %waits, %now, %limit;
     @%waits bra SPIN;
+GO:
+    @%relays st.relaxed.sys.global.u32 [%relay], 1; // partner: SPIN of the other blocks
 TOGETHER:
     bar.sync 0;
     ret;
@@ -82,11 +89,11 @@ def load(name=b"smfar_bench_hold"):
     return kernel
 
 
-def launch(kernel, words, blocks, threads, stream, limit_ns):
-    """`words`: the address of 1 + blocks words that the host and the GPU share."""
-    values = ctypes.c_uint64(words), ctypes.c_uint64(limit_ns)
+def launch(kernel, words, relay, blocks, threads, stream, limit_ns):
+    """Addresses of 1 + blocks words that the host and the GPU share, and of one on the GPU."""
+    values = [ctypes.c_uint64(value) for value in (words, relay, limit_ns)]
     pointers = [ctypes.cast(ctypes.byref(value), ctypes.c_void_p) for value in values]
-    parameters = (ctypes.c_void_p * 2)(*pointers)
+    parameters = (ctypes.c_void_p * len(pointers))(*pointers)
     numbers = map(ctypes.c_uint, (blocks, 1, 1, threads, 1, 1, 0))
     call("cuLaunchKernel", kernel, *numbers, stream, parameters, None)
 
@@ -101,7 +108,9 @@ class Holder:
         self.blocks = properties.multi_processor_count * per_sm
         self.words = torch.zeros(1 + self.blocks, dtype=torch.int32, pin_memory=True)
         self.stream, self.small_stream = torch.cuda.Stream(), torch.cuda.Stream()
-        self.small = torch.zeros(1, device=torch.device("cuda", torch.cuda.current_device()))
+        device = torch.device("cuda", torch.cuda.current_device())
+        self.relay = torch.zeros(1, dtype=torch.int32, device=device)
+        self.small = torch.zeros(1, device=device)
         self.small_done = torch.cuda.Event()
         self.kernel = load()
         with self:  # whatever is loaded at a first launch
@@ -119,10 +128,12 @@ class Holder:
 
     def __enter__(self):
         self.probe()
+        self.relay.zero_()
         torch.cuda.synchronize()
         self.words.zero_()
         stream = ctypes.c_void_p(self.stream.cuda_stream)
-        launch(self.kernel, self.words.data_ptr(), self.blocks, BLOCK_THREADS, stream, LIMIT_NS)
+        addresses = self.words.data_ptr(), self.relay.data_ptr()
+        launch(self.kernel, *addresses, self.blocks, BLOCK_THREADS, stream, LIMIT_NS)
         limit = time.monotonic() + START_S
         while not self.words[1:].all():
             if time.monotonic() > limit:

@@ -37,8 +37,7 @@ def sm_budget(blocks):
             of kernels, copy engines bring data straight into outputs of smfar.empty on other GPUs
             (what lies elsewhere, or moves inside a GPU, is copied by the driver, which takes SMs
             for that), and the call blocks the host until every rank has called. Reductions raise
-            NotImplementedError, since copy engines cannot add, and so do all_to_all and
-            all_to_all_single with split sizes.
+            NotImplementedError, since copy engines cannot add.
 
     Raises:
         ValueError: a negative number.

@@ -5,13 +5,15 @@
 
 #include "collectives.h"
 
-/* What this rank puts into the others' staging slots, and takes out of its own: `bytes` per pair of
- * ranks. */
+/* What this rank puts into the others' staging slots, and takes out of its own: the call's count
+ * per pair of ranks, or a size of its own for each. */
 struct move {
     const char *everyone;            /* what every rank gets of me, or NULL */
     const char *to[SMFAR_MAX_RANKS]; /* else what rank r gets of me; NULL: nothing */
     char *from[SMFAR_MAX_RANKS];     /* where rank r's data go here; NULL: nowhere */
     int sender;                      /* the only rank that sends, or EVERY_RANK */
+    int uneven;                      /* then with EVERY_RANK: */
+    size_t to_bytes[SMFAR_MAX_RANKS], from_bytes[SMFAR_MAX_RANKS];
 };
 enum { EVERY_RANK = -1 };
 

@@ -251,22 +251,6 @@ static void plan_copies(const struct plan_query *query, struct plan *plan)
                        : "every rank gets something else");
 }
 
-/* How many pieces a pair of ranks needs is known to those two alone. */
-static enum smfar_status plan_messages(const struct plan_query *query, struct plan *plan)
-{
-    if (query->hint.sm_budget == SMFAR_NO_SMS)
-        return FAIL(SMFAR_ERR_UNSUPPORTED,
-                    "%s without an SM: a kernel waits for the messages; use parts of one size "
-                    "(all_to_all_single without split sizes), or allow one block or more",
-                    name_collective(query->collective));
-    plan->name = "messages";
-    plan->kernel = KERNELS;
-    plan->blocks = 1; /* of the barrier */
-    plan->threads = 32;
-    snprintf(plan->reason, sizeof(plan->reason), "every pair of ranks has a size of its own");
-    return SMFAR_OK;
-}
-
 static void plan_barrier(const struct plan_query *query, struct plan *plan)
 {
     if (query->hint.sm_budget == SMFAR_NO_SMS) {
@@ -287,7 +271,8 @@ static void plan_barrier(const struct plan_query *query, struct plan *plan)
 static int is_divided(enum collective collective)
 {
     return collective == COLLECTIVE_ALL_GATHER || collective == COLLECTIVE_REDUCE_SCATTER ||
-           collective == COLLECTIVE_ALL_TO_ALL || collective == COLLECTIVE_GATHER;
+           collective == COLLECTIVE_ALL_TO_ALL || collective == COLLECTIVE_ALL_TO_ALL_V ||
+           collective == COLLECTIVE_GATHER;
 }
 
 static int is_reduction(enum collective collective)
@@ -324,8 +309,6 @@ enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_ou
         status = plan_norm(query, &plan);
     else if (query->collective == COLLECTIVE_BARRIER)
         plan_barrier(query, &plan);
-    else if (query->collective == COLLECTIVE_ALL_TO_ALL_V)
-        status = plan_messages(query, &plan);
     else
         plan_copies(query, &plan);
     if (status == SMFAR_OK) *plan_out = plan;

@@ -89,6 +89,7 @@ static enum smfar_status step(struct call *call, struct split *split)
     TRY(copy_inside(call, split->plan->blocks, chunk, split->send + split->at, split->bytes));
     ready.place = split->base;
     TRY(meeting_enqueue(call, &ready));
+    TRY(courier_follow(call, COURIER_RESULTS)); /* also where my share is empty: see meeting.h */
     for (size_t from = split->begin; from < split->end; from += split->plan->leg) {
         size_t left = split->end - from, leg = left < split->plan->leg ? left : split->plan->leg;
         TRY(reduce_leg(call, split, from, leg));

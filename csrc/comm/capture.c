@@ -211,7 +211,7 @@ enum smfar_status capture_refuse(const struct smfar_comm *comm, CUstream stream,
     CU(cuStreamIsCapturing, stream, &state);
     if (state == CU_STREAM_CAPTURE_STATUS_NONE) return SMFAR_OK;
     return FAIL(SMFAR_ERR_UNSUPPORTED,
-                "%s cannot be captured in a CUDA graph: a host thread carries it; call it outside "
+                "%s cannot be captured in a CUDA graph: hosts take part in it; call it outside "
                 "the capture, or use a collective whose parts have one size",
                 what);
 fail:

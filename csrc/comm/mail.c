@@ -69,39 +69,27 @@ static int is_ready(struct mail *mail, struct smfar_request *request, enum smfar
 {
     const struct smfar_comm *comm = mail->comm;
     struct driver *driver = comm->driver;
-    if (!request->is_ready && request->ready) {
+    if (!request->is_ready) {
         CUresult result = CU_RESULT(cuEventQuery, request->ready);
         request->is_ready = result == CUDA_SUCCESS;
         if (!request->is_ready && result != CUDA_ERROR_NOT_READY)
             *status = driver_failed_at(__FILE__, __LINE__, driver, "cuEventQuery", result);
-    } else if (!request->is_ready) {
-        request->is_ready =
-            atomic_load(&comm->page.host->words[comm->rank].gate) >= request->order.gate;
     }
     if (request->is_ready && !request->deadline)
         request->deadline = fdpass_now() + atomic_load(&comm->timeout_ms);
     return request->is_ready;
 }
 
-/* The collective that a message is part of, or 0. */
-static uint64_t sequence_of(const struct smfar_request *request)
-{
-    return request->order.key >> 63 ? request->order.key & ~(1ull << 63) : 0;
-}
-
 /* ---- the sender's side ---- */
 
-/* Announces the message in a free post of the pair; 0 while there is none. The last post is for
- * collectives, of which one is under way at a time: programs' messages may wait for a receive that
- * comes after it. */
+/* Announces the message in a free post of the pair; 0 while there is none. */
 static int announce(struct mail *mail, struct smfar_request *request)
 {
     struct page_pair *pair = lane_pair(mail->comm, mail->comm->rank, request->order.peer);
-    int first = sequence_of(request) ? PAIR_POSTS : 0, end = PAIR_POSTS + !!first;
-    for (int i = first; i < end; i++) {
+    for (int i = 0; i < PAIR_POSTS; i++) {
         struct page_post *post = &pair->post[i];
         if (atomic_load(&post->number)) continue;
-        post->key = request->order.key;
+        post->tag = request->order.tag;
         post->bytes = request->order.bytes;
         request->number = ++mail->out[request->order.peer].announced;
         atomic_store_explicit(&post->number, request->number, memory_order_release);
@@ -114,7 +102,7 @@ static int announce(struct mail *mail, struct smfar_request *request)
 static void start_sending(struct mail *mail, struct smfar_request *request)
 {
     struct page_pair *pair = lane_pair(mail->comm, mail->comm->rank, request->order.peer);
-    for (int i = 0; i <= PAIR_POSTS; i++)
+    for (int i = 0; i < PAIR_POSTS; i++)
         if (atomic_load(&pair->post[i].number) == request->number)
             atomic_store(&pair->post[i].number, 0);
     request->started = 1;
@@ -148,7 +136,7 @@ static int advance_send(struct mail *mail, struct smfar_request *request, int *h
 
 /* ---- the receiver's side ---- */
 
-/* The oldest announced message of `from` with the request's key, or NULL. */
+/* The oldest announced message of `from` with the request's tag, or NULL. */
 static const struct page_post *find_post(const struct mail *mail,
                                          const struct smfar_request *request, int from)
 {
@@ -158,9 +146,9 @@ static const struct page_post *find_post(const struct mail *mail,
     if (mail->in[from].active) return NULL;
     if (atomic_load_explicit(&pair->started, memory_order_acquire) != atomic_load(&pair->chosen))
         return NULL;
-    for (int i = 0; i <= PAIR_POSTS; i++) {
+    for (int i = 0; i < PAIR_POSTS; i++) {
         uint64_t number = atomic_load_explicit(&pair->post[i].number, memory_order_acquire);
-        if (!number || number >= lowest || pair->post[i].key != request->order.key) continue;
+        if (!number || number >= lowest || pair->post[i].tag != request->order.tag) continue;
         lowest = number;
         found = &pair->post[i];
     }
@@ -170,12 +158,11 @@ static const struct page_post *find_post(const struct mail *mail,
 static enum smfar_status refuse_sizes(struct mail *mail, const struct smfar_request *request,
                                       int from, uint64_t bytes)
 {
-    char text[PAGE_TEXT], tag[32] = "inside an all_to_all";
-    if (!sequence_of(request))
-        snprintf(tag, sizeof(tag), "with tag %d", (int)(uint32_t)request->order.key);
-    snprintf(text, sizeof(text), "rank %d sends %llu bytes %s, and rank %d receives %zu", from,
-             (unsigned long long)bytes, tag, mail->comm->rank, request->order.bytes);
-    failure_publish(mail->comm, SMFAR_ERR_MISMATCH, sequence_of(request), text);
+    char text[PAGE_TEXT];
+    snprintf(text, sizeof(text), "rank %d sends %llu bytes with tag %d, and rank %d receives %zu",
+             from, (unsigned long long)bytes, request->order.tag, mail->comm->rank,
+             request->order.bytes);
+    failure_publish(mail->comm, SMFAR_ERR_MISMATCH, 0, text);
     return SMFAR_ERR_MISMATCH;
 }
 
@@ -184,7 +171,7 @@ static int is_for_another(struct mail *mail, const struct smfar_request *request
 {
     struct smfar_request *other = following(mail, NULL);
     for (; other != request; other = following(mail, other))
-        if (other->order.receives && !other->started && other->order.key == request->order.key &&
+        if (other->order.receives && !other->started && other->order.tag == request->order.tag &&
             (other->order.peer == from || other->order.peer == SMFAR_ANY_RANK))
             return 1;
     return 0;
@@ -234,11 +221,9 @@ static int advance_receive(struct mail *mail, struct smfar_request *request, int
 static void describe(const struct mail *mail, const struct smfar_request *request, char *text,
                      size_t size)
 {
-    int n = snprintf(text, size, "rank %d %s a message of %zu bytes", mail->comm->rank,
-                     request->order.receives ? "receives" : "sends", request->order.bytes);
-    if (!sequence_of(request))
-        n +=
-            snprintf(text + n, size - (size_t)n, " with tag %d", (int)(uint32_t)request->order.key);
+    int n = snprintf(text, size, "rank %d %s a message of %zu bytes with tag %d", mail->comm->rank,
+                     request->order.receives ? "receives" : "sends", request->order.bytes,
+                     request->order.tag);
     if (request->peer == SMFAR_ANY_RANK)
         snprintf(text + n, size - (size_t)n, " from any rank");
     else
@@ -284,8 +269,7 @@ static void give_up(struct mail *mail, const struct smfar_request *request, int 
     else
         snprintf(text, sizeof(text), "%s, which has not done its part within %lld ms", what,
                  (long long)atomic_load(&mail->comm->timeout_ms));
-    failure_publish(mail->comm, gone ? SMFAR_ERR_PEER : SMFAR_ERR_TIMEOUT, sequence_of(request),
-                    text);
+    failure_publish(mail->comm, gone ? SMFAR_ERR_PEER : SMFAR_ERR_TIMEOUT, 0, text);
 }
 
 /* Copies of this thread wait for nothing, so they end soon. If they do not, memory must stay. */
@@ -319,20 +303,18 @@ static void fail_all(struct mail *mail, enum smfar_status status, const char *te
 
 /* ---- the thread ---- */
 
-/* One look at every request. Returns 1 when something has changed. Messages of collectives and
- * those of programs do not hold each other up: a rank may send before it comes to a collective that
- * another has begun. */
+/* One look at every request. Returns 1 when something has changed. */
 static int pass(struct mail *mail, enum smfar_status *status)
 {
-    int held[2][SMFAR_MAX_RANKS] = {{0}}, held_receives[2] = {0}, changed = 0;
+    int held[SMFAR_MAX_RANKS] = {0}, held_receives = 0, changed = 0;
     struct smfar_request *next = following(mail, NULL);
     for (struct smfar_request *request = next; request && *status == SMFAR_OK; request = next) {
-        int gone = is_forsaken(mail, request), inside = sequence_of(request) != 0, moved;
+        int gone = is_forsaken(mail, request), moved;
         next = following(mail, request);
         if (request->order.receives)
-            moved = advance_receive(mail, request, &held_receives[inside], status);
+            moved = advance_receive(mail, request, &held_receives, status);
         else
-            moved = advance_send(mail, request, &held[inside][request->order.peer], status);
+            moved = advance_send(mail, request, &held[request->order.peer], status);
         changed |= moved;
         if (!moved) give_up(mail, request, gone);
     }

@@ -1,10 +1,9 @@
-/* Messages from one rank to another: matched by sender, receiver and key, in any order of keys, in
- * the order of the calls for one key, and without the other ranks.
+/* Messages from one rank to another: matched by sender, receiver and tag, in any order of tags, in
+ * the order of the calls for one tag, and without the other ranks.
  *
  * Each ordered pair of ranks has a record in the host page and a mailbox in the receiver's window.
- *   1. The sender announces a message in the record: number, key, bytes. It does so in the order of
- *      the calls, for at most PAIR_POSTS messages at once, and one more that is part of a
- *      collective.
+ *   1. The sender announces a message in the record: number, tag, bytes. It does so in the order of
+ *      the calls, for at most PAIR_POSTS messages at once.
  *   2. The receiver chooses the lowest number that a receive of its own asks for, and writes it
  *      down; the sender says that it has seen it. One message of a pair is under way at a time.
  *   3. The sender's stream copies pieces into the mailbox, each half of it in turn, and counts them
@@ -28,15 +27,10 @@ struct mail_order {
     size_t bytes;
     int peer;     /* SMFAR_ANY_RANK for a receive: whoever sends */
     int receives; /* else it is sent */
-    uint64_t key;
+    int tag;
     CUstream after; /* what this stream holds now comes first; NULL: nothing has to */
-    uint64_t gate;  /* not 0: begin once my page_words.gate has come to it */
     struct smfar_ending ending;
 };
-
-/* Keys of programs' messages, and of messages inside collectives. */
-static inline uint64_t mail_key(int tag) { return (uint32_t)tag; }
-static inline uint64_t mail_collective_key(uint64_t sequence) { return sequence | 1ull << 63; }
 
 /* Under the communicator's lock and context. The buffer must stay until the request has ended. With
  * `request_out` NULL nobody but `ending` hears of it. */

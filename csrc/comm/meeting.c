@@ -79,16 +79,29 @@ enum smfar_status meeting_carried(const struct call *call, CUstream stream, uint
     return enqueue(&batch, stream);
 }
 
-enum smfar_status meeting_await_carried(struct call *call, uint64_t number, int last)
+static enum smfar_status await_carried(struct call *call, struct batch *batch, uint64_t number,
+                                       int last)
 {
     struct smfar_comm *comm = call->comm;
     struct page_words *words = comm->page.host->words;
-    struct batch batch = {.comm = comm};
     for (int i = 0; i < comm->ranks; i++)
-        add_wait(&batch, &words[(comm->rank + i) % comm->ranks].carried, number);
-    if (last) add_write(&batch, &words[comm->rank].passed, call->sequence);
+        add_wait(batch, &words[(comm->rank + i) % comm->ranks].carried, number);
+    if (last) add_write(batch, &words[comm->rank].passed, call->sequence);
     call->finished |= last;
-    return enqueue(&batch, call->stream);
+    return enqueue(batch, call->stream);
+}
+
+enum smfar_status meeting_await_carried(struct call *call, uint64_t number, int last)
+{
+    struct batch batch = {.comm = call->comm};
+    return await_carried(call, &batch, number, last);
+}
+
+enum smfar_status meeting_carry(struct call *call, uint64_t number, int last)
+{
+    struct batch batch = {.comm = call->comm};
+    add_write(&batch, &call->comm->page.host->words[call->comm->rank].carried, number);
+    return await_carried(call, &batch, number, last);
 }
 
 enum smfar_status meeting_sent(const struct call *call, CUstream stream, uint64_t number)

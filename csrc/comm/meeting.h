@@ -29,9 +29,13 @@ enum smfar_status meeting_enqueue(struct call *call, const struct meeting *meeti
 
 /* Copies have been made as far as `number` once `stream` has come so far; and the call's stream
  * waits until every rank's have, so that what they bring is there. With `last` the collective ends
- * here. */
+ * here. `stream` must have followed the call's: it may have told of the collective before, and that
+ * would come later and write over this. */
 enum smfar_status meeting_carried(const struct call *call, CUstream stream, uint64_t number);
 enum smfar_status meeting_await_carried(struct call *call, uint64_t number, int last);
+
+/* Both, where the call's own stream has made the copies. */
+enum smfar_status meeting_carry(struct call *call, uint64_t number, int last);
 
 /* The same of inputs that copies bring to all others' slots; and the others' are awaited. */
 enum smfar_status meeting_sent(const struct call *call, CUstream stream, uint64_t number);

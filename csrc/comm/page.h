@@ -43,10 +43,7 @@ struct page_words {
     _Atomic uint32_t graphs; /* captured graphs with collectives of the rank that are still there */
     _Atomic uint64_t released; /* number of the first collective that the rank's kernels have left
                                 * undone, after a failure of whatever rank; 0: none */
-    _Atomic uint64_t gate;     /* written by the stream: messages of this collective may begin */
-    _Atomic uint64_t
-        served; /* number of the last collective whose messages have come; the host's */
-    uint8_t pad[16];
+    uint8_t pad[32];
     /* a line of their own, since streams of other ranks look at it: see meeting.h and courier.h */
     _Atomic uint64_t arrived; /* the last meeting that the rank's stream has come to; written by it,
                                * or far ahead after a failure */
@@ -75,14 +72,20 @@ struct page_life {
 /* Messages from one rank to another: see mail.h. Posts are the sender's, `number` written last. */
 struct page_post {
     _Atomic uint64_t number; /* 0: free */
-    uint64_t key, bytes;
+    uint64_t bytes;
+    int32_t tag;
+};
+/* The sizes of one call: see parts.h. */
+struct page_part {
+    uint64_t sent, expected;
 };
 struct page_pair {
     _Atomic uint64_t chosen;  /* number of the last message that the receiver has asked for */
     _Atomic uint64_t started; /* and that the sender has seen to be asked for */
     _Atomic uint64_t full;  /* pieces put into the mailbox, ever; written by the sender's stream */
     _Atomic uint64_t taken; /* pieces taken out, by the receiver's */
-    struct page_post post[PAIR_POSTS + 1]; /* the last: for collectives */
+    struct page_post post[PAIR_POSTS];
+    struct page_part part[2];
 };
 
 struct host_page {
@@ -103,9 +106,6 @@ static_assert(offsetof(struct host_page, words) == PAGE_DONE, "done");
 static_assert(offsetof(struct host_page, words) + offsetof(struct page_words, released) ==
                   PAGE_RELEASED,
               "released");
-static_assert(offsetof(struct host_page, words) + offsetof(struct page_words, served) ==
-                  PAGE_SERVED,
-              "served");
 static_assert(offsetof(struct host_page, words) + offsetof(struct page_words, place) == PAGE_PLACE,
               "place");
 static_assert(sizeof(struct page_words) == PAGE_WORDS, "words");

@@ -16,7 +16,7 @@ struct smfar_request *request_create(const struct mail_order *order, int owners)
     if (!request) return NULL;
     request->order = *order;
     request->peer = order->peer;
-    request->is_ready = !order->after && !order->gate;
+    request->is_ready = !order->after;
     atomic_store(&request->status, SMFAR_PENDING);
     atomic_store(&request->owners, owners);
     return request;

@@ -87,9 +87,8 @@
           * at one offset on all ranks, and so went over peers */
 #define PAGE_DONE 1664 /* u64, PAGE_WORDS apart: each rank's last collective that has ended */
 #define PAGE_RELEASED                                                                              \
-    1688                 /* u64, PAGE_WORDS apart: the first collective that each rank's kernels   \
-                          * have left undone, or 0 */
-#define PAGE_SERVED 1704 /* u64, PAGE_WORDS apart: the last collective whose messages have come */
+    1688 /* u64, PAGE_WORDS apart: the first collective that each rank's kernels                   \
+          * have left undone, or 0 */
 #define PAGE_PLACE                                                                                 \
     1752 /* u64, PAGE_WORDS apart: where each rank's chunk lies in its window, bytes               \
           * from its base; written by its stream before it arrives there */

@@ -458,7 +458,7 @@ WorkPtr Group::exchangeUnequal(WorkSmfar::Plan plan, const Unequal& parts) {
   TORCH_CHECK_NOT_IMPLEMENTED(!plan.device.is_cuda() || !isCapturing(currentHandle(plan.device)),
                               "smfar: ", plan.name,
                               " of parts with sizes of their own cannot be captured in a CUDA "
-                              "graph: the host matches messages; use all_to_all_single without "
+                              "graph: hosts compare the sizes; use all_to_all_single without "
                               "split sizes");
   return launch(std::move(plan), [&](smfar_comm* comm, smfar_stream stream) {
     check(smfar_all_to_all_v(readOnly(parts.send), parts.send_counts.data(), parts.receive.data(),

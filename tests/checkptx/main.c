@@ -233,8 +233,7 @@ static enum kernel_id draw_kernel(const struct options *options, uint64_t seed)
     enum kernel_id chosen[KERNELS];
     unsigned count = 0;
     for (int id = 0; id < KERNELS; id++)
-        if (is_chosen(options, (enum kernel_id)id) && id != KERNEL_finish_peer &&
-            id != KERNEL_await_peer)
+        if (is_chosen(options, (enum kernel_id)id) && id != KERNEL_finish_peer)
             chosen[count++] = (enum kernel_id)id;
     if (count == 0) usage();
     return chosen[random_below(&seed, count)];

@@ -133,7 +133,7 @@ def capture_in_pool():
     """A graph over a tensor of the pool: nothing staged, at no replay."""
     here = device()
     dist.all_reduce(torch.zeros(1, device=here))
-    pool = smfar.mem_pool(bytes=16 * MIB)
+    pool = smfar.mem_pool(bytes=32 * MIB)
     with torch.cuda.use_mem_pool(pool):
         tensor = torch.zeros(1_000_000, device=here)
     check_sum(tensor, 0)

@@ -158,8 +158,10 @@ def do_without_sms():
             received = torch.empty(ranks * 3)
             dist.all_to_all_single(received, torch.full((ranks * 3,), float(rank)))
             assert received.tolist() == [float(r) for r in range(ranks) for _ in range(3)]
-            with pytest.raises(NotImplementedError, match="parts of one size"):
-                dist.all_to_all(list(received.view(ranks, 3)), list(torch.ones(ranks, 3)))
+            received.zero_()
+            sent = torch.full((ranks, 3), 1.0 + rank)
+            dist.all_to_all(list(received.view(ranks, 3)), list(sent))
+            assert received.tolist() == [1.0 + r for r in range(ranks) for _ in range(3)]
             dist.barrier()
         assert calls("barrier", "streams") == before + 1
         assert summed(tensor[0].clone())

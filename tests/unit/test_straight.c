@@ -18,14 +18,25 @@ enum {
     ROUNDS = 250
 };
 
-enum kind { ALL_GATHER, GATHER_LIST, OWN_APART, BROADCAST, SCATTER, GATHER, ALL_TO_ALL, KINDS };
+enum kind {
+    ALL_GATHER,
+    GATHER_LIST,
+    OWN_APART,
+    BROADCAST,
+    SCATTER,
+    GATHER,
+    ALL_TO_ALL,
+    UNEVEN,
+    KINDS
+};
 static const char *const names[KINDS] = {"all_gather",
                                          "all_gather to a list",
                                          "all_gather, mine elsewhere",
                                          "broadcast",
                                          "scatter",
                                          "gather",
-                                         "all_to_all"};
+                                         "all_to_all",
+                                         "all_to_all_v"};
 
 enum place { IN_WINDOW, SHIFTED, PLAIN, IN_PLACE, ACROSS, PLACES };
 
@@ -75,25 +86,35 @@ static int is_receiver(const struct seat *seat)
 /* Does every rank get something else? */
 static int has_parts(const struct seat *seat)
 {
-    return seat->kind == SCATTER || seat->kind == ALL_TO_ALL;
+    return seat->kind == SCATTER || seat->kind == ALL_TO_ALL || seat->kind == UNEVEN;
+}
+
+/* Elements from one rank to another. */
+static size_t count_of(const struct seat *seat, int from, int to)
+{
+    if (seat->kind != UNEVEN) return seat->count;
+    return (from + 2 * to) % 3 ? seat->count / (size_t)(1 + from + to) : 0;
 }
 
 static void place_outputs(struct seat *seat, int32_t *base)
 {
-    size_t step = seat->count + (seat->kind == GATHER_LIST ? 3 : 0); /* not side by side */
+    size_t gap = seat->kind == GATHER_LIST ? 3 : 0, at = 0; /* not side by side */
     for (int r = 0; r < RANKS; r++) {
         int one = seat->kind == BROADCAST || seat->kind == SCATTER;
-        seat->recv[r] = one ? (r == seat->root ? base : NULL) : base + (size_t)r * step;
+        seat->recv[r] = one ? (r == seat->root ? base : NULL) : base + at;
         if (!is_receiver(seat)) seat->recv[r] = NULL;
+        at += count_of(seat, r, seat->rank) + gap;
     }
     /* what lies where this rank's part would be is somebody else's */
-    if (seat->kind == OWN_APART) seat->recv[seat->rank] = base + RANKS * step + 5;
+    if (seat->kind == OWN_APART) seat->recv[seat->rank] = base + at + 5;
 }
 
 static void place_inputs(struct seat *seat, int32_t *base)
 {
-    for (int r = 0; r < RANKS; r++)
-        seat->send[r] = has_parts(seat) ? base + (size_t)r * seat->count : base;
+    for (int r = 0; r < RANKS; r++) {
+        seat->send[r] = base;
+        if (has_parts(seat)) base += count_of(seat, seat->rank, r);
+    }
 }
 
 /* What this kind allows in place. */
@@ -101,7 +122,7 @@ static void place_in_place(struct seat *seat)
 {
     int32_t *own =
         seat->recv[seat->kind == BROADCAST || seat->kind == SCATTER ? seat->root : seat->rank];
-    if (!own) return;
+    if (!own || seat->kind == UNEVEN) return;
     if (seat->kind == ALL_TO_ALL)
         memcpy(seat->send, seat->recv, sizeof seat->send);
     else if (seat->kind == SCATTER)
@@ -123,10 +144,19 @@ static void place_tensors(struct seat *seat)
     if (seat->place == ACROSS && seat->kind <= OWN_APART) place_inputs(seat, seat->recv[other]);
 }
 
+static size_t gets_of_others(const struct seat *seat)
+{
+    size_t gets = 0;
+    for (int r = 0; r < RANKS; r++)
+        gets += r == seat->rank ? 0 : count_of(seat, r, seat->rank);
+    return gets;
+}
+
 /* What the others send comes straight to the output: it lies in the window, side by side, and not
  * where this rank's input does, unless that is its own part of it. */
 static int is_straight(const struct seat *seat)
 {
+    if (!gets_of_others(seat)) return 0;
     if (!seat->count || !is_receiver(seat) || seat->kind == GATHER_LIST) return 0;
     if ((seat->kind == BROADCAST || seat->kind == SCATTER) && seat->rank == seat->root) return 0;
     if (seat->place == PLAIN) return 0;
@@ -141,7 +171,7 @@ static void fill(struct seat *seat)
     for (int i = 0; i < 2; i++)
         memset(seat->space[i], 0xa5, SPACE);
     for (int r = 0; r < RANKS && is_sender(seat); r++)
-        for (size_t i = 0; i < seat->count; i++)
+        for (size_t i = 0; i < count_of(seat, seat->rank, r); i++)
             seat->send[r][i] = value_of(seat->rank, has_parts(seat) ? r : 0, i);
     for (int i = 0; i < 2; i++)
         memcpy(seat->want[i], seat->space[i], SPACE);
@@ -150,7 +180,7 @@ static void fill(struct seat *seat)
         if (!at) continue;
         int plain = at < seat->space[0] || at >= seat->space[0] + SPACE;
         int32_t *want = (int32_t *)(seat->want[plain] + (at - seat->space[plain]));
-        for (size_t i = 0; i < seat->count; i++)
+        for (size_t i = 0; i < count_of(seat, r, seat->rank); i++)
             want[i] = value_of(r, has_parts(seat) ? seat->rank : 0, i);
     }
     struct window *window = seat->comm->window;
@@ -162,6 +192,7 @@ static enum smfar_status enqueue(struct seat *seat)
 {
     const void *const *send = (const void *const *)seat->send;
     void *const *recv = (void *const *)seat->recv;
+    size_t gives[RANKS], gets[RANKS];
     smfar_comm *comm = seat->comm;
     switch (seat->kind) {
     case ALL_GATHER:
@@ -177,6 +208,12 @@ static enum smfar_status enqueue(struct seat *seat)
                              NULL);
     case GATHER:
         return smfar_gather(send[0], recv, seat->count, SMFAR_I32, seat->root, comm, NULL);
+    case UNEVEN:
+        for (int r = 0; r < RANKS; r++) {
+            gives[r] = count_of(seat, seat->rank, r);
+            gets[r] = count_of(seat, r, seat->rank);
+        }
+        return smfar_all_to_all_v(send, gives, recv, gets, SMFAR_I32, comm, NULL);
     default:
         return smfar_all_to_all(send, recv, seat->count, SMFAR_I32, comm, NULL);
     }
@@ -206,7 +243,8 @@ static void check(const struct seat *seat, int round, uint64_t staged)
            names[seat->kind], seat->count, seat->root, seat->place, seat->rank, wrong);
     while (i < chunk && slot[i] == 0x3c)
         i++;
-    int untouched = is_straight(seat) || !is_receiver(seat) || !seat->count;
+    int nothing = !gets_of_others(seat) && !count_of(seat, seat->rank, seat->rank);
+    int untouched = is_straight(seat) || !is_receiver(seat) || nothing;
     EXPECT(!untouched || i == chunk, "round %d: %s, place %d: rank %d: byte %zu of its slot", round,
            names[seat->kind], seat->place, seat->rank, i);
     EXPECT((staged == 0) == untouched, "round %d: %s of %zu, place %d: rank %d: %llu staged", round,

@@ -9,9 +9,8 @@
 
 enum { RANKS = 3, FAULTY = 1, COUNT = 4000, SOON_MS = 2000, LONG_MS = 30000, MOST_CALLS = 400 };
 
-static const char *const functions[] = {"cuStreamBatchMemOp",   "cuEventRecord",
-                                        "cuStreamWaitEvent",    "cuMemcpyAsync",
-                                        "cuStreamWriteValue64", "cuLaunchKernel"};
+static const char *const functions[] = {"cuStreamBatchMemOp", "cuEventRecord", "cuStreamWaitEvent",
+                                        "cuMemcpyAsync", "cuLaunchKernel"};
 
 /* What one group is to suffer. */
 struct trial {
