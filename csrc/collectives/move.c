@@ -1,5 +1,6 @@
-/* For every step a meeting (all receivers are ready), copies to the others, a meeting (all have
- * arrived), and copies out of the staging slot, which is divided among the ranks that send.
+/* What no kernel pulls (pull.c) is copied. For every step a meeting (all receivers are ready),
+ * copies to the others, a meeting (all have arrived), and copies out of the staging slot, which is
+ * divided among the ranks that send.
  *
  * Usually kernels meet. Where no kernel is allowed the streams do, and copies go straight into
  * those outputs that lie in the window; when all do, the whole is one step.
@@ -274,6 +275,7 @@ enum smfar_status move_enqueue(struct call *call, const struct move *move)
     struct loop loop = {.move = move, .total = call->count * element};
     enum smfar_status refusal = SMFAR_OK, status = collective_plan(call, &planned);
     if (status != SMFAR_OK) return status;
+    if (planned->plan.pull) return pull_enqueue(call, planned, move);
     if (planned->plan.streams) call->place = find_place(call, move, loop.total);
     if (move->uneven) parts_tell(call->comm, move->to_bytes, move->from_bytes);
     status = collective_start(call, planned);

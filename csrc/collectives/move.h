@@ -20,4 +20,8 @@ enum { EVERY_RANK = -1 };
 /* From the plan to channel_end. What is mine of myself is copied too. */
 enum smfar_status move_enqueue(struct call *call, const struct move *move);
 
+/* The same, planned for a kernel that pulls. */
+enum smfar_status pull_enqueue(struct call *call, const struct planned *planned,
+                               const struct move *move);
+
 #endif

@@ -14,7 +14,9 @@ enum {
     LEAST_THREADS = 128,
     ONESHOT_READS = 512 << 10, /* what each rank may read for the sake of one barrier less */
     LEGS = 4,
-    LEG_LEAST = 64 /* as a part of the largest step, which takes some 200 us */
+    LEG_LEAST = 64,        /* as a part of the largest step, which takes some 200 us */
+    PULL_TILE = 4096,      /* bytes that a warp moves at a time */
+    PULL_ANYHOW = 64 << 10 /* whatever its parts or the memory are like */
 };
 
 _Thread_local struct hint plan_hint;
@@ -79,7 +81,15 @@ static uint64_t bytes_per_launch(const struct plan_query *query, const struct pl
     return plan->leg && plan->leg < bytes ? plan->leg : bytes;
 }
 
-/* As many threads as have work, then as many blocks as that fills, up to the budget. */
+/* So many threads, in as many blocks as they fill, up to the budget. */
+static void spread(uint64_t threads, int most, int budget, struct plan *plan)
+{
+    uint64_t blocks = (threads + (uint64_t)most - 1) / (uint64_t)most;
+    plan->blocks = blocks<1 ? 1 : blocks>(uint64_t) budget ? budget : (int)blocks;
+    plan->threads = threads >= (uint64_t)most ? most : ((int)threads + 31) / 32 * 32;
+}
+
+/* As many threads as have work. */
 static void shape(const struct plan_query *query, struct plan *plan)
 {
     int multicast = is_mc(plan->algorithm);
@@ -90,10 +100,7 @@ static void shape(const struct plan_query *query, struct plan *plan)
     uint64_t threads = (bytes_per_launch(query, plan) + each - 1) / each;
     int most = multicast ? MC_THREADS : PEER_THREADS, budget = plan_budget(query, multicast);
     int extra = plan->algorithm == ALGORITHM_PUSH_PEER ? 32 : 0; /* a warp that moves no data */
-    most -= extra;
-    uint64_t blocks = (threads + (uint64_t)most - 1) / (uint64_t)most;
-    plan->blocks = blocks<1 ? 1 : blocks>(uint64_t) budget ? budget : (int)blocks;
-    plan->threads = threads >= (uint64_t)most ? most : ((int)threads + 31) / 32 * 32;
+    spread(threads, most - extra, budget, plan);
     plan->threads += extra;
     if (plan->threads < LEAST_THREADS) plan->threads = LEAST_THREADS;
 }
@@ -191,6 +198,14 @@ static enum algorithm choose(const struct plan_query *query)
     return order[i];
 }
 
+/* Elements in so many bytes, rounded down to whole vectors; at least one. */
+static uint64_t elements_of(const struct plan_query *query, size_t bytes)
+{
+    size_t element = dtype_bytes((int)query->dtype);
+    uint64_t elements = element ? bytes / 16 * 16 / element : 0;
+    return elements ? elements : 1;
+}
+
 /* Elements in so many bytes, rounded down to 128 bytes. */
 static uint64_t whole_lines(const struct plan_query *query, size_t bytes)
 {
@@ -234,12 +249,54 @@ static enum smfar_status plan_reduction(const struct plan_query *query, struct p
     return SMFAR_OK;
 }
 
-/* Copies between barriers; what every rank gets is copied to all at once where that works. */
-static void plan_copies(const struct plan_query *query, struct plan *plan)
+/* What is moved goes to every rank alike, and one copy reaches all. */
+static int copies_to_all(const struct plan_query *query)
 {
     int same =
         query->collective == COLLECTIVE_BROADCAST || query->collective == COLLECTIVE_ALL_GATHER;
-    int multicast = same && query->agreed.multicast && query->agreed.multicast_copy;
+    return same && query->agreed.multicast && query->agreed.multicast_copy;
+}
+
+/* One kernel instead of barriers and copies, for parts of one size. In host memory large ones are
+ * better copied, and a root's own links carry a broadcast once where one copy reaches all. */
+static int may_pull_moves(const struct plan_query *query)
+{
+    uint64_t bytes = query->count * dtype_bytes(query->dtype);
+    int small = bytes <= PULL_ANYHOW, broadcast = query->collective == COLLECTIVE_BROADCAST;
+    if (query->hint.sm_budget == SMFAR_NO_SMS || query->collective == COLLECTIVE_ALL_TO_ALL_V)
+        return 0;
+    if (query->hint.algorithm == ALGORITHM_PULL_PEER || small) return 1;
+    if (bytes % 16 || query->agreed.pageable) return 0;
+    return !broadcast || !copies_to_all(query);
+}
+
+static void plan_pull(const struct plan_query *query, struct plan *plan)
+{
+    enum collective collective = query->collective;
+    int apart = collective == COLLECTIVE_ALL_TO_ALL || collective == COLLECTIVE_SCATTER;
+    int rooted = collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_SCATTER;
+    plan->pull = 1;
+    plan->algorithm = ALGORITHM_PULL_PEER;
+    plan->name = algorithm_names[plan->algorithm];
+    plan->kernel = KERNEL_pull_peer;
+    plan->chunk =
+        elements_of(query, query->agreed.chunk_bytes / (apart ? (size_t)query->ranks : 1));
+    uint64_t elements = query->count < plan->chunk ? query->count : plan->chunk;
+    uint64_t tiles = (elements * dtype_bytes(query->dtype) + PULL_TILE - 1) / PULL_TILE;
+    if (!rooted) tiles *= (uint64_t)query->ranks;
+    spread(tiles * 32, PEER_THREADS, plan_budget(query, 0), plan);
+    if (plan->threads < LEAST_THREADS) plan->threads = LEAST_THREADS;
+    snprintf(plan->reason, sizeof(plan->reason), "%s",
+             query->hint.algorithm == ALGORITHM_PULL_PEER
+                 ? "it was asked for"
+                 : "a kernel reads straight into the outputs");
+}
+
+/* Copies between barriers; what every rank gets is copied to all at once where that works. */
+static void plan_copies(const struct plan_query *query, struct plan *plan)
+{
+    int multicast = copies_to_all(query), same = query->collective == COLLECTIVE_BROADCAST ||
+                                                 query->collective == COLLECTIVE_ALL_GATHER;
     plan->name = multicast ? "copy_mc" : "copy_peer";
     plan->kernel = KERNELS;
     plan->streams = query->hint.sm_budget == SMFAR_NO_SMS;
@@ -284,11 +341,8 @@ static int is_reduction(enum collective collective)
 /* Elements of one step: what fits the staging slot. */
 static uint64_t chunk_elements(const struct plan_query *query)
 {
-    uint64_t bytes = query->agreed.chunk_bytes;
-    if (is_divided(query->collective)) bytes /= (uint64_t)query->ranks;
-    size_t element = dtype_bytes((int)query->dtype);
-    uint64_t elements = element ? bytes / 16 * 16 / element : 0;
-    return elements ? elements : 1;
+    size_t bytes = query->agreed.chunk_bytes;
+    return elements_of(query, is_divided(query->collective) ? bytes / (size_t)query->ranks : bytes);
 }
 
 enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_out)
@@ -309,6 +363,8 @@ enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_ou
         status = plan_norm(query, &plan);
     else if (query->collective == COLLECTIVE_BARRIER)
         plan_barrier(query, &plan);
+    else if (may_pull_moves(query))
+        plan_pull(query, &plan);
     else
         plan_copies(query, &plan);
     if (status == SMFAR_OK) *plan_out = plan;

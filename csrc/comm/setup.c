@@ -101,6 +101,7 @@ static enum smfar_status probe(struct smfar_comm *comm, const struct choice *cho
     snprintf(mine->reason, sizeof(mine->reason), "%s", reason ? reason : "");
     mine->sm_budget = choice->sm_budget;
     mine->fixed_order = choice->fixed_order;
+    mine->pageable = comm->pageable;
     mine->window_bytes = choice->window_bytes;
     mine->chunk_bytes = choice->chunk_bytes;
     return SMFAR_OK;
@@ -147,6 +148,7 @@ static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
         if (rank->chunk_bytes && rank->chunk_bytes < chunk) chunk = rank->chunk_bytes;
         if (rank->sm_count < sm_count) sm_count = rank->sm_count;
         if (rank->fixed_order) agreed->fixed_order = 1;
+        if (rank->pageable) agreed->pageable = 1;
         if (rank->sm_budget && (!agreed->sm_budget || rank->sm_budget < agreed->sm_budget))
             agreed->sm_budget = rank->sm_budget;
     }

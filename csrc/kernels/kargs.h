@@ -56,6 +56,11 @@
 #define NORM_EPS KARGS_BYTES + 56         /* f32 */
 #define NORM_BYTES 328
 
+/* struct move_kargs: the argument of pull_peer. It begins with struct kargs, whose count is bytes.
+ */
+#define MOVE_TO KARGS_BYTES + 0 /* u64[KARGS_MAX_RANKS]: where each rank's data go here, or 0 */
+#define MOVE_BYTES 392
+
 /* NORM_WEIGHT_TYPE */
 #define NORM_WEIGHT_NONE 0
 #define NORM_WEIGHT_F16 1
@@ -133,6 +138,11 @@ struct norm_kargs {
     uint32_t unused;
 };
 
+struct move_kargs {
+    struct kargs common;
+    uint64_t to[KARGS_MAX_RANKS];
+};
+
 struct signals {
     uint64_t arrive[2][KARGS_MAX_RANKS];
     uint64_t offset[2][KARGS_MAX_RANKS];
@@ -183,6 +193,8 @@ SAME(norm_kargs, group, NORM_GROUP);
 SAME(norm_kargs, weight_type, NORM_WEIGHT_TYPE);
 SAME(norm_kargs, eps, NORM_EPS);
 static_assert(sizeof(struct norm_kargs) == NORM_BYTES, "struct norm_kargs");
+SAME(move_kargs, to, MOVE_TO);
+static_assert(sizeof(struct move_kargs) == MOVE_BYTES, "struct move_kargs");
 SAME(signals, arrive, SIGNALS_ARRIVE);
 SAME(signals, offset, SIGNALS_OFFSET);
 SAME(signals, epoch, SIGNALS_EPOCH);

@@ -37,8 +37,8 @@ struct kernels;
 enum smfar_status kernels_load(struct driver *driver, int multicast, struct kernels **kernels_out);
 void kernels_unload(struct kernels *kernels);
 
-/* `args` is copied, for the rms_norm kernels the struct norm_kargs that begins with it; blocks x
- * threads, threads a multiple of 32. */
+/* `args` is copied, for the rms_norm kernels the struct norm_kargs and for pull_peer the struct
+ * move_kargs that begins with it; blocks x threads, threads a multiple of 32. */
 enum smfar_status kernel_launch(const struct kernels *kernels, enum kernel_id id, int blocks,
                                 int threads, const struct kargs *args, CUstream stream);
 

@@ -9,6 +9,7 @@ enum { LARGEST = 30000, MOST_RANKS = 4, TIMEOUT_MS = 20000, POISON = -77777 };
 struct options {
     int no_multicast;
     size_t chunk_bytes;
+    const char *algorithm; /* wished for; NULL: whichever suits */
 };
 
 static void must(enum smfar_status status)
@@ -213,6 +214,7 @@ static void check(struct ranks_thread *me)
         seat.recv[r] = memory[me->rank][1][r];
     }
     must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &seat.comm));
+    must(smfar_hint_set(&(struct smfar_hint){.algorithm = options->algorithm}));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         check_reduce(&seat, counts[i]);
         check_reduce_scatter(&seat, counts[i]);
@@ -262,10 +264,14 @@ static void disagree(struct ranks_thread *me)
 
 int main(void)
 {
-    static const struct options options[] = {{0, 0}, {0, 16 << 10}, {1, 0}, {1, 16 << 10}};
-    for (int i = 0; i < 4; i++)
+    static const struct options options[] = {
+        {0, 0, NULL},    {0, 16 << 10, NULL},        {1, 0, NULL},        {1, 16 << 10, NULL},
+        {0, 4096, NULL}, {0, 16 << 10, "pull_peer"}, {1, 0, "pull_peer"},
+    };
+    for (int i = 0; i < 7; i++)
         ranks_run(1 + (i + 2) % 4, check, (void *)(uintptr_t)&options[i]);
     ranks_run(MOST_RANKS, check, (void *)(uintptr_t)&options[1]);
+    ranks_run(MOST_RANKS, check, (void *)(uintptr_t)&options[5]);
     ranks_run(3, disagree, NULL);
     switch_expect_no_leaks();
     return unit_end();
