@@ -11,6 +11,7 @@ enum {
     PEER_BYTES = 256,
     MC_THREADS = 1024,
     PEER_THREADS = 512,
+    PULL_THREADS = 1024, /* as many bytes in flight as one SM can keep */
     LEAST_THREADS = 128,
     ONESHOT_READS = 512 << 10, /* what each rank may read for the sake of one barrier less */
     LEGS = 4,
@@ -284,7 +285,7 @@ static void plan_pull(const struct plan_query *query, struct plan *plan)
     uint64_t elements = query->count < plan->chunk ? query->count : plan->chunk;
     uint64_t tiles = (elements * dtype_bytes(query->dtype) + PULL_TILE - 1) / PULL_TILE;
     if (!rooted) tiles *= (uint64_t)query->ranks;
-    spread(tiles * 32, PEER_THREADS, plan_budget(query, 0), plan);
+    spread(tiles * 32, PULL_THREADS, plan_budget(query, 0), plan);
     if (plan->threads < LEAST_THREADS) plan->threads = LEAST_THREADS;
     snprintf(plan->reason, sizeof(plan->reason), "%s",
              query->hint.algorithm == ALGORITHM_PULL_PEER
