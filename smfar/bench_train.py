@@ -11,9 +11,10 @@ are timed turn about:
     SM-ms     what the collectives' kernels hold in a step (bench_profile.py), in a pass of its own
 
 smfar comes with tensors where PyTorch has them, with gradients (DDP) or the tensors of collectives
-(FSDP2) in the window, and with that and budgets. The peer is the first variant: NCCL where every
-rank has a GPU of its own, gloo with --device cpu. Ends with 1 where losses differ by more than a
-percent, or where ranks of a replica do not have the same parameters.
+(FSDP2) in the window, and with that and budgets, or copy engines for what FSDP2 gathers. The peer
+is the first variant: NCCL where every rank has a GPU of its own, gloo with --device cpu. Ends with
+1 where losses differ by more than a percent, or where ranks of a replica do not have the same
+parameters.
 """
 
 import os
@@ -107,6 +108,7 @@ class Variant:
     ours: bool = True
     window: bool = False
     budget: int | None = None
+    copies: bool = False
 
 
 def variants(strategy, args):
@@ -116,6 +118,8 @@ def variants(strategy, args):
         found.append(Variant(strategy, "gloo" if args.device == "cpu" else "nccl", ours=False))
     found += [Variant(strategy, "smfar"), Variant(strategy, "smfar window", window=True)]
     found += [Variant(strategy, f"smfar window / {b}", True, True, b) for b in args.budgets]
+    if strategy == "fsdp":  # DDP only reduces
+        found.append(Variant(strategy, "smfar copy engines", window=True, copies=True))
     return found
 
 
@@ -141,6 +145,8 @@ class Trainer:
             options["window_bytes"] = max(1 << 28, WINDOW_OVER_PARAMETERS * 2 * self.parameters)
         if self.variant.budget:
             options["sm_budget"] = self.variant.budget
+        if self.variant.copies:
+            options["copy_engines"] = True
         other = "cpu" if self.gpu else "cuda"
         backend = "smfar" if self.variant.window else f"{device}:smfar,{other}:gloo"
         return dist.new_group(backend=backend, timeout=TIMEOUT, pg_options=smfar.Options(**options))

@@ -17,6 +17,7 @@ enum {
     LEGS = 4,
     LEG_LEAST = 64,        /* as a part of the largest step, which takes some 200 us */
     PULL_TILE = 4096,      /* bytes that a warp moves at a time */
+    LEAST_FREE = 1 << 20,  /* below this meetings of streams cost more than a kernel */
     PULL_ANYHOW = 64 << 10 /* whatever its parts or the memory are like */
 };
 
@@ -258,14 +259,23 @@ static int copies_to_all(const struct plan_query *query)
     return same && query->agreed.multicast && query->agreed.multicast_copy;
 }
 
+/* Asked for, for the call or for the group's large ones. */
+static int without_sms(const struct plan_query *query)
+{
+    uint64_t bytes = query->count * dtype_bytes(query->dtype);
+    int large = bytes >= LEAST_FREE || query->collective == COLLECTIVE_ALL_TO_ALL_V;
+    if (query->hint.sm_budget == SMFAR_NO_SMS) return 1;
+    return query->agreed.copy_engines && large && !query->captured &&
+           query->hint.algorithm != ALGORITHM_PULL_PEER;
+}
+
 /* One kernel instead of barriers and copies, for parts of one size. In host memory large ones are
  * better copied, and a root's own links carry a broadcast once where one copy reaches all. */
 static int may_pull_moves(const struct plan_query *query)
 {
     uint64_t bytes = query->count * dtype_bytes(query->dtype);
     int small = bytes <= PULL_ANYHOW, broadcast = query->collective == COLLECTIVE_BROADCAST;
-    if (query->hint.sm_budget == SMFAR_NO_SMS || query->collective == COLLECTIVE_ALL_TO_ALL_V)
-        return 0;
+    if (without_sms(query) || query->collective == COLLECTIVE_ALL_TO_ALL_V) return 0;
     if (query->hint.algorithm == ALGORITHM_PULL_PEER || small) return 1;
     if (bytes % 16 || query->agreed.pageable) return 0;
     return !broadcast || !copies_to_all(query);
@@ -300,7 +310,7 @@ static void plan_copies(const struct plan_query *query, struct plan *plan)
                                                  query->collective == COLLECTIVE_ALL_GATHER;
     plan->name = multicast ? "copy_mc" : "copy_peer";
     plan->kernel = KERNELS;
-    plan->streams = query->hint.sm_budget == SMFAR_NO_SMS;
+    plan->streams = without_sms(query);
     plan->blocks = plan->streams ? 0 : 1; /* of the barriers */
     plan->threads = plan->streams ? 0 : 32;
     snprintf(plan->reason, sizeof(plan->reason), "%s",

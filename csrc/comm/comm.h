@@ -20,6 +20,7 @@ struct agreed {
     int resident_blocks;  /* blocks of 1024 threads that each rank can have resident */
     int multicast;        /* in use */
     int fixed_order;      /* sums in rank order, whatever the switch could do */
+    int copy_engines;     /* large moves without an SM */
     int pageable;         /* some device can use ordinary host memory, where copies suit best */
     int multicast_copy;   /* copies to a multicast address have been seen to work */
     size_t chunk_bytes;   /* the most that a step moves: the staging slot's size */
@@ -35,7 +36,7 @@ struct capability {
     int32_t sm_count, sm_budget;
     int32_t compute;   /* 90 is 9.0 */
     int32_t multicast; /* 1: as far as this rank knows */
-    int32_t fixed_order, pageable;
+    int32_t fixed_order, copy_engines, pageable;
     uint64_t window_bytes, chunk_bytes;
     char reason[120]; /* why not multicast */
     char device[64];

@@ -29,7 +29,7 @@ struct choice {
     int device, sm_budget, multicast;
     size_t window_bytes, chunk_bytes;
     const char *no_multicast; /* why not, as far as configured */
-    int fixed_order;
+    int fixed_order, copy_engines;
 };
 
 static void choose(const struct smfar_config *config, struct choice *choice)
@@ -45,6 +45,7 @@ static void choose(const struct smfar_config *config, struct choice *choice)
     choice->chunk_bytes =
         config->chunk_bytes ? config->chunk_bytes : (size_t)env_number(ENV_CHUNK_BYTES, 1, 0);
     choice->fixed_order = config->fixed_order != 0;
+    choice->copy_engines = config->copy_engines || env_number(ENV_COPY_ENGINES, 0, 0) != 0;
     choice->no_multicast = config->no_multicast ? "the options of this group" : NULL;
 }
 
@@ -101,6 +102,7 @@ static enum smfar_status probe(struct smfar_comm *comm, const struct choice *cho
     snprintf(mine->reason, sizeof(mine->reason), "%s", reason ? reason : "");
     mine->sm_budget = choice->sm_budget;
     mine->fixed_order = choice->fixed_order;
+    mine->copy_engines = choice->copy_engines;
     mine->pageable = comm->pageable;
     mine->window_bytes = choice->window_bytes;
     mine->chunk_bytes = choice->chunk_bytes;
@@ -142,12 +144,14 @@ static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
     struct agreed *agreed = &comm->agreed;
     size_t window = 0, chunk = MOST_CHUNK;
     int sm_count = INT32_MAX;
+    agreed->copy_engines = 1;
     for (int r = 0; r < comm->ranks; r++) {
         const struct capability *rank = &comm->capability[r];
         if (rank->window_bytes > window) window = rank->window_bytes;
         if (rank->chunk_bytes && rank->chunk_bytes < chunk) chunk = rank->chunk_bytes;
         if (rank->sm_count < sm_count) sm_count = rank->sm_count;
         if (rank->fixed_order) agreed->fixed_order = 1;
+        if (!rank->copy_engines) agreed->copy_engines = 0;
         if (rank->pageable) agreed->pageable = 1;
         if (rank->sm_budget && (!agreed->sm_budget || rank->sm_budget < agreed->sm_budget))
             agreed->sm_budget = rank->sm_budget;

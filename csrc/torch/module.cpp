@@ -27,8 +27,8 @@ constexpr size_t kTextBytes = 8192;
 
 constexpr const char* kOptionsDoc = R"(What a group may choose; `pg_options` of init_process_group.
 
-Every rank should pass the same; the smallest sm_budget and any multicast=False or
-deterministic=True count for all.
+Every rank should pass the same; the smallest sm_budget, any multicast=False or copy_engines=False, and
+any deterministic=True count for all.
 None means the default.
 
 Args:
@@ -39,11 +39,14 @@ Args:
     deterministic: True sums in rank order, never in the switch: equal to the bit from run to run, for
         any budget and wherever tensors lie. torch.use_deterministic_algorithms(True) does the same
         for the calls that follow; it must be on for all ranks or for none.
+    copy_engines: True takes no SM for all-gathers, broadcasts, all-to-alls, scatters and gathers of
+        1 MiB and more for each rank: streams wait, copy engines bring data straight into outputs in the
+        window, and the call blocks the host until every rank has called. See smfar.sm_budget(0).
 )";
 
 OptionsPtr makeOptions(std::optional<int> sm_budget, std::optional<bool> multicast,
                        std::optional<milliseconds> timeout, std::optional<int64_t> window_bytes,
-                       bool deterministic) {
+                       bool deterministic, bool copy_engines) {
   SMFAR_CHECK_ARGUMENT(!sm_budget || *sm_budget > 0, "smfar: sm_budget must be positive");
   SMFAR_CHECK_ARGUMENT(!window_bytes || *window_bytes > 0, "smfar: window_bytes must be positive");
   SMFAR_CHECK_ARGUMENT(!timeout || timeout->count() > 0, "smfar: timeout must be positive");
@@ -53,6 +56,7 @@ OptionsPtr makeOptions(std::optional<int> sm_budget, std::optional<bool> multica
   options->multicast = multicast.value_or(true);
   options->window_bytes = window_bytes.value_or(0);
   options->deterministic = deterministic;
+  options->copy_engines = copy_engines;
   return options;
 }
 
@@ -165,11 +169,13 @@ void bindOptions(py::module& module) {
   py::class_<OptionsSmfar, c10d::Backend::Options, OptionsPtr>(module, "Options", kOptionsDoc)
       .def(py::init(&makeOptions), py::kw_only(), py::arg("sm_budget") = py::none(),
            py::arg("multicast") = py::none(), py::arg("timeout") = py::none(),
-           py::arg("window_bytes") = py::none(), py::arg("deterministic") = false)
+           py::arg("window_bytes") = py::none(), py::arg("deterministic") = false,
+           py::arg("copy_engines") = false)
       .def_readonly("sm_budget", &OptionsSmfar::sm_budget)
       .def_readonly("multicast", &OptionsSmfar::multicast)
       .def_readonly("window_bytes", &OptionsSmfar::window_bytes)
       .def_readonly("deterministic", &OptionsSmfar::deterministic)
+      .def_readonly("copy_engines", &OptionsSmfar::copy_engines)
       .def_property_readonly("timeout", [](const OptionsSmfar& self) { return self.timeout; })
       .def("__copy__", &copyOptions)
       .def("__deepcopy__",

@@ -59,6 +59,7 @@ smfar_config ProcessGroupSmfar::configFor(c10::Device device) const {
   config.sm_budget = options_->sm_budget;
   config.no_multicast = !options_->multicast;
   config.fixed_order = options_->deterministic;
+  config.copy_engines = options_->copy_engines;
   config.timeout_ms = options_->timeout.count();
   config.window_bytes = static_cast<size_t>(options_->window_bytes);
   return config;

@@ -21,6 +21,7 @@ struct OptionsSmfar : c10d::Backend::Options {
   int sm_budget = 0;
   bool multicast = true;
   bool deterministic = false;
+  bool copy_engines = false;
   int64_t window_bytes = 0;
   bool timeout_given = false;
 };

@@ -21,9 +21,9 @@ def test_losses_agree_and_fall(tmp_path):
     assert ran.returncode == 0, ran.stdout + ran.stderr
     rows = json.loads(path.read_text())["train"]
     paths = ["gloo", "smfar", "smfar window", "smfar window / 1"]
-    assert [(row["strategy"], row["path"]) for row in rows] == [
-        (strategy, path) for strategy in ("ddp", "fsdp") for path in paths
-    ]
+    assert [row["path"] for row in rows if row["strategy"] == "ddp"] == paths
+    paths += ["smfar copy engines"]
+    assert [row["path"] for row in rows if row["strategy"] == "fsdp"] == paths
     for row in rows:
         assert row["agrees"] and row["step_ms"] > 0
         assert len(row["losses"]) == row["steps"] == bench_train.WARM_STEPS + 10

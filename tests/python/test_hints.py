@@ -171,6 +171,30 @@ def test_no_sms(ranks):
     ranks.run(do_without_sms)
 
 
+def gather_by_copy_engines():
+    group = dist.new_group(backend="smfar", pg_options=smfar.Options(copy_engines=True))
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for count in (1 << 18, 1 << 10):  # of 4 bytes: enough, and not
+        window = smfar.empty(ranks, count, device="cpu", group=group)
+        window[rank] = rank
+        dist.all_gather_into_tensor(window.view(-1), window[rank], group=group)
+        assert all((window[r] == r).all() for r in range(ranks))
+        tensor = torch.full((count,), 1.0)
+        dist.all_reduce(tensor, group=group)
+        assert (tensor == ranks).all()
+    blocks = {
+        path.algorithm: path.blocks
+        for path in smfar.report(group, device="cpu")
+        if path.collective == "all_gather"
+    }
+    assert blocks.pop("pull_peer") == 1
+    assert list(blocks.values()) == [0]  # by copies
+
+
+def test_copy_engines(ranks):
+    ranks.run(gather_by_copy_engines)
+
+
 def work_later():
     with smfar.algorithm("split_mc"):
         works = [dist.all_reduce(smfar.empty(COUNT, device="cpu").fill_(1), async_op=True)]

@@ -254,9 +254,10 @@ static void check_budget(void)
 
 static void check_copies(void)
 {
-    struct plan_query query = query_of(SMFAR_SUM, SMFAR_C128, 1000);
+    struct plan_query query = query_of(SMFAR_SUM, SMFAR_C128, 10000);
     query.collective = COLLECTIVE_ALL_GATHER;
     query.agreed.chunk_bytes = 4096;
+    query.agreed.pageable = 1;
     EXPECT_HAS(plan_of(&query).name, "copy_peer");
     EXPECT_EQ(plan_of(&query).chunk, 4096 / 4 / 16);
     query.agreed.multicast_copy = 1;
@@ -265,6 +266,59 @@ static void check_copies(void)
     EXPECT_HAS(plan_of(&query).name, "copy_peer");
     query.collective = COLLECTIVE_BROADCAST;
     EXPECT_EQ(plan_of(&query).chunk, 4096 / 16);
+}
+
+static struct plan_query move_of(enum collective collective, uint64_t count)
+{
+    struct plan_query query = query_of(SMFAR_SUM, SMFAR_F32, count);
+    query.collective = collective;
+    return query;
+}
+
+static void check_moves_by_kernel(void)
+{
+    struct plan_query query = move_of(COLLECTIVE_ALL_GATHER, 1 << 24);
+    struct plan plan = plan_of(&query);
+    EXPECT_HAS(plan.name, "pull_peer");
+    EXPECT_EQ(plan.blocks, 8);
+    EXPECT_EQ(plan.threads, 1024);
+    EXPECT_EQ(plan.chunk, (32 << 20) / 4); /* one part is for all */
+    query.collective = COLLECTIVE_ALL_TO_ALL;
+    EXPECT_EQ(plan_of(&query).chunk, (32 << 20) / 4 / 4);
+    query.count = 100001; /* no whole vectors */
+    EXPECT_HAS(plan_of(&query).name, "copy_peer");
+    query.count = 101;
+    EXPECT_HAS(plan_of(&query).name, "pull_peer");
+    EXPECT_EQ(plan_of(&query).blocks, 1);
+    query.agreed.pageable = 1;
+    EXPECT_HAS(plan_of(&query).name, "pull_peer");
+    query.count = 1 << 20;
+    EXPECT_HAS(plan_of(&query).name, "copy_peer");
+    query.hint.algorithm = ALGORITHM_PULL_PEER;
+    EXPECT_HAS(plan_of(&query).name, "pull_peer");
+    EXPECT_HAS(plan_of(&query).reason, "asked for");
+    query = move_of(COLLECTIVE_BROADCAST, 1 << 20);
+    EXPECT_HAS(plan_of(&query).name, "pull_peer");
+    query.agreed.multicast_copy = 1; /* the root's links carry it once */
+    EXPECT_HAS(plan_of(&query).name, "copy_mc");
+}
+
+static void check_copy_engines(void)
+{
+    struct plan_query query = move_of(COLLECTIVE_ALL_GATHER, 1 << 18);
+    query.agreed.copy_engines = 1;
+    EXPECT_EQ(plan_of(&query).streams, 1);
+    EXPECT_EQ(plan_of(&query).blocks, 0);
+    query.count--;
+    EXPECT_EQ(plan_of(&query).streams, 0);
+    query.count = 1 << 20;
+    query.captured = 1;
+    query.agreed.graph_chunk_bytes = 1 << 20;
+    EXPECT_HAS(plan_of(&query).name, "pull_peer");
+    query = move_of(COLLECTIVE_ALL_TO_ALL_V, 0);
+    EXPECT_EQ(plan_of(&query).streams, 0);
+    query.agreed.copy_engines = 1;
+    EXPECT_EQ(plan_of(&query).streams, 1);
 }
 
 int main(void)
@@ -278,5 +332,7 @@ int main(void)
     check_shapes();
     check_budget();
     check_copies();
+    check_moves_by_kernel();
+    check_copy_engines();
     return unit_end();
 }
