@@ -212,6 +212,8 @@ struct allocation *allocation_get(CUmemGenericAllocationHandle handle);
 /* Publishes a handle and returns it; on failure the allocation is released. */
 CUresult allocation_publish(struct allocation *allocation,
                             CUmemGenericAllocationHandle *handle_out);
+/* A further handle of the same memory; releases the caller's reference to `allocation`. */
+CUresult allocation_reopen(struct allocation *allocation, CUmemGenericAllocationHandle *handle_out);
 /* What ptx_range calls the place of byte 0 of the allocation with this id: the same in every
  * process, far from every other allocation's and from every host address. */
 uint64_t allocation_place(const unsigned char id[OBJECT_ID_BYTES]);

@@ -294,6 +294,56 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *acc
     return result;
 }
 
+/* ---- what is at an address ---- */
+
+/* The mapping that holds `address`, or NULL. Memory lock held. */
+static struct mapping *find_mapping(uint64_t address)
+{
+    struct region *region = find_region(address, 1);
+    struct mapping *mapping = region ? region->mappings : NULL;
+    while (mapping && mapping->end <= address)
+        mapping = mapping->next;
+    return mapping && mapping->begin <= address ? mapping : NULL;
+}
+
+/* A further handle of the memory; its allocation stays until that is released, too. */
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *ptr)
+{
+    ENTER(cuMemRetainAllocationHandle, NEED_INIT);
+    if (!handle) return CUDA_ERROR_INVALID_VALUE;
+    memory_lock();
+    struct mapping *mapping = find_mapping((uintptr_t)ptr);
+    struct allocation *allocation = mapping ? mapping->allocation : NULL;
+    if (allocation && allocation->multicast) allocation = NULL;
+    if (allocation) object_retain(&allocation->object);
+    memory_unlock();
+    if (!allocation)
+        return refuse(CUDA_ERROR_INVALID_VALUE, "retain: no memory of cuMemCreate is mapped there");
+    return allocation_reopen(allocation, handle);
+}
+
+/* Of a block of cuMemAlloc, or of one mapping. */
+CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdeviceptr ptr)
+{
+    ENTER(cuMemGetAddressRange, NEED_CONTEXT);
+    CUdeviceptr begin = 0, end = 0;
+    memory_lock();
+    struct region *region = find_region(ptr, 1);
+    struct mapping *mapping = find_mapping(ptr);
+    if (region && region->device >= 0 && ptr - region->begin < region->block_size) {
+        begin = region->begin;
+        end = begin + region->block_size;
+    } else if (mapping) {
+        begin = mapping->begin;
+        end = mapping->end;
+    }
+    memory_unlock();
+    if (!end) return refuse(CUDA_ERROR_NOT_FOUND, "address range: nothing is allocated there");
+    if (base) *base = begin;
+    if (size) *size = end - begin;
+    return CUDA_SUCCESS;
+}
+
 /* ---- cuMemAlloc ---- */
 
 CUresult cuMemAlloc(CUdeviceptr *ptr, size_t size)

@@ -125,6 +125,19 @@ CUresult allocation_publish(struct allocation *allocation, CUmemGenericAllocatio
     return CUDA_SUCCESS;
 }
 
+CUresult allocation_reopen(struct allocation *allocation, CUmemGenericAllocationHandle *handle_out)
+{
+    struct allocation_header header = {.size = allocation->size, .device = allocation->device};
+    memcpy(header.id, allocation->id, OBJECT_ID_BYTES);
+    int shareable = allocation->shareable, fd = descriptor_dup(allocation->fd);
+    object_release(&allocation->object);
+    if (fd < 0) return refuse(CUDA_ERROR_OPERATING_SYSTEM, "dup: %s", strerror(errno));
+    struct allocation *again = wrap(fd, &header, shareable);
+    if (again) return allocation_publish(again, handle_out);
+    descriptor_close(fd);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static CUresult check_prop(const CUmemAllocationProp *prop)
 {
     if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
@@ -165,6 +178,23 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     result =
         allocation_create(size, prop->location.id, prop->requestedHandleTypes != 0, 0, &allocation);
     return result == CUDA_SUCCESS ? allocation_publish(allocation, handle) : result;
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+                                                CUmemGenericAllocationHandle handle)
+{
+    ENTER(cuMemGetAllocationPropertiesFromHandle, NEED_INIT);
+    if (!prop) return CUDA_ERROR_INVALID_VALUE;
+    struct allocation *allocation = allocation_get(handle);
+    if (!allocation) return refuse(CUDA_ERROR_INVALID_VALUE, "no such allocation handle");
+    memset(prop, 0, sizeof *prop);
+    prop->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop->location.id = allocation->device;
+    if (allocation->shareable)
+        prop->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    object_release(&allocation->object);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)

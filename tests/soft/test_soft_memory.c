@@ -68,6 +68,38 @@ static void test_mappings(void)
     OK(cu.cuMemAddressFree(ptr, 4 * MIB2));
 }
 
+/* Whose memory an address is, and a further handle of it. */
+static void test_addresses(void)
+{
+    CUmemGenericAllocationHandle memory = rig_memory(1, MIB2), again;
+    CUmemAllocationProp prop;
+    CUdeviceptr ptr = rig_map(memory, MIB2, 0), base = 0, block;
+    size_t size = 0;
+    OK(cu.cuMemGetAddressRange(&base, &size, ptr + 12345));
+    EXPECT(base == ptr && size == MIB2, "%zu bytes", size);
+    OK(cu.cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(ptr + 12345)));
+    EXPECT(again != memory, "the same handle");
+    OK(cu.cuMemGetAllocationPropertiesFromHandle(&prop, again));
+    EXPECT_EQ(prop.location.id, 1);
+    EXPECT_EQ(prop.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    OK(cu.cuMemRelease(memory));
+    rig_unmap(ptr, MIB2);
+    GIVES(CUDA_ERROR_NOT_FOUND, cu.cuMemGetAddressRange(&base, &size, ptr));
+    GIVES(CUDA_ERROR_INVALID_VALUE,
+          cu.cuMemRetainAllocationHandle(&memory, (void *)(uintptr_t)ptr));
+    ptr = rig_map(again, MIB2, 0); /* the memory has stayed */
+    rig_unmap(ptr, MIB2);
+    OK(cu.cuMemRelease(again));
+    GIVES(CUDA_ERROR_INVALID_VALUE, cu.cuMemGetAllocationPropertiesFromHandle(&prop, again));
+    OK(cu.cuMemAlloc(&block, 1000));
+    OK(cu.cuMemGetAddressRange(&base, &size, block + 999));
+    EXPECT(base == block && size == 1000, "%zu bytes", size);
+    GIVES(CUDA_ERROR_NOT_FOUND, cu.cuMemGetAddressRange(&base, &size, block + 1000));
+    GIVES(CUDA_ERROR_INVALID_VALUE,
+          cu.cuMemRetainAllocationHandle(&memory, (void *)(uintptr_t)block));
+    OK(cu.cuMemFree(block));
+}
+
 /* Whether a copy of 4 bytes to, or from, this address is accepted. */
 static CUresult copy_to(CUdeviceptr ptr)
 {
@@ -168,6 +200,7 @@ int main(void)
     test_allocations();
     test_reservations();
     test_mappings();
+    test_addresses();
     test_access();
     test_blocks();
     test_host_memory();
