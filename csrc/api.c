@@ -1,5 +1,4 @@
-/* The public functions on a live communicator that are no collectives: state, the window, reports.
- */
+/* The public functions on a live communicator that are no collectives: state and reports. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "api.h"
 #include "comm/failure.h"
 #include "comm/work.h"
+#include "memory/registered.h"
 
 /* A collective that a rank does not enter is ended by the kernels at the deadline, with an error
  * that names the rank; the host waits a little longer, so that this error wins. */
@@ -123,85 +123,6 @@ enum smfar_status smfar_hint_set(const struct smfar_hint *hint)
 
 void smfar_fixed_order(int fixed) { plan_hint.fixed_order = fixed != 0; }
 
-/* ---- the window ---- */
-
-/* Collective. Ranks that are no longer in step here cannot agree on offsets again. */
-static enum smfar_status share(struct smfar_comm *comm, const void *mine, size_t bytes, void *all)
-{
-    char text[PAGE_TEXT];
-    enum smfar_status status = exchange_all_gather(comm->exchange, mine, bytes, all);
-    if (status == SMFAR_OK) return SMFAR_OK;
-    snprintf(text, sizeof(text), "window_alloc: %s", smfar_last_error());
-    failure_publish(comm, status, 0, text);
-    return FAIL(status, "%s", text);
-}
-
-/* Collective: ranges that every rank has freed become free. All ranks hold the same ranges. */
-static enum smfar_status collect_freed(struct smfar_comm *comm)
-{
-    struct heap *heap = &comm->window->heap;
-    size_t count = (size_t)heap->count;
-    uint8_t *marks = calloc(count + 1, (size_t)comm->ranks + 1);
-    if (!marks) return FAIL(SMFAR_ERR_MEMORY, "no memory for the window's range table");
-    uint8_t *all = marks + count;
-    pthread_mutex_lock(&comm->heap_lock);
-    for (size_t i = 0; i < count; i++)
-        marks[i] = (uint8_t)heap->ranges[i].freed;
-    pthread_mutex_unlock(&comm->heap_lock);
-    enum smfar_status status = share(comm, marks, count, all);
-    pthread_mutex_lock(&comm->heap_lock);
-    for (size_t i = count; status == SMFAR_OK && i-- > 0;) {
-        int freed = 1;
-        for (int r = 0; r < comm->ranks; r++)
-            freed &= all[(size_t)r * count + i];
-        if (freed) heap_give(heap, heap->ranges[i].offset);
-    }
-    pthread_mutex_unlock(&comm->heap_lock);
-    free(marks);
-    return status;
-}
-
-static enum smfar_status check_same_bytes(struct smfar_comm *comm, size_t bytes)
-{
-    uint64_t mine = bytes, all[SMFAR_MAX_RANKS];
-    enum smfar_status status = share(comm, &mine, sizeof(mine), all);
-    for (int r = 0; status == SMFAR_OK && r < comm->ranks; r++)
-        if (all[r] != all[0])
-            return FAIL(SMFAR_ERR_MISMATCH,
-                        "window_alloc: rank 0 asks for %llu bytes, rank %d for %llu",
-                        (unsigned long long)all[0], r, (unsigned long long)all[r]);
-    return status;
-}
-
-enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes, void **ptr_out)
-{
-    size_t offset = 0;
-    if (!ptr_out) return FAIL(SMFAR_ERR_ARGUMENT, "ptr_out is NULL");
-    enum smfar_status status = api_enter(comm);
-    if (status != SMFAR_OK) return status;
-    status = check_same_bytes(comm, bytes);
-    if (status == SMFAR_OK) status = collect_freed(comm);
-    pthread_mutex_lock(&comm->heap_lock);
-    if (status == SMFAR_OK) status = heap_take(&comm->window->heap, bytes, &offset);
-    pthread_mutex_unlock(&comm->heap_lock);
-    if (status == SMFAR_OK) *ptr_out = (void *)(uintptr_t)(comm->window->peer[comm->rank] + offset);
-    api_leave(comm);
-    /* a failed group has no connections any more: say why */
-    enum smfar_status failure = status == SMFAR_OK ? SMFAR_OK : failure_check(comm);
-    return failure == SMFAR_OK ? status : failure;
-}
-
-void smfar_window_free(smfar_comm *comm, void *ptr)
-{
-    size_t offset = 0;
-    if (!comm || !ptr || comm_check_process(comm) != SMFAR_OK) return;
-    /* not comm->lock: an allocation holds that while it waits for the other ranks */
-    pthread_mutex_lock(&comm->heap_lock);
-    if (window_offset(comm->window, ptr, 0, &offset))
-        heap_find(&comm->window->heap, offset)->freed = 1;
-    pthread_mutex_unlock(&comm->heap_lock);
-}
-
 /* ---- reports: without comm->lock, which an allocation holds while it waits for others ---- */
 
 static enum smfar_status check_usable(struct smfar_comm *comm)
@@ -222,10 +143,18 @@ static void explain_apart(struct smfar_comm *comm, char *text, size_t size)
                  (unsigned long long)last);
 }
 
+static int lies_inside(struct window *window, const void *ptr, size_t bytes)
+{
+    size_t offset;
+    pthread_mutex_lock(&window->lock);
+    int inside = window_offset(window, registered_view(window, ptr, bytes), bytes, &offset);
+    pthread_mutex_unlock(&window->lock);
+    return inside;
+}
+
 enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
                                 enum smfar_dtype dtype, enum smfar_op op, char *text, size_t size)
 {
-    size_t offset = 0;
     struct plan plan;
     char apart[160] = "";
     enum smfar_status status = api_check_buffers("explain", NULL, NULL, 0, (int)dtype);
@@ -236,9 +165,7 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
     call.op = (int)op;
     struct plan_query query = collective_query(&call);
     status = plan_make(&query, &plan);
-    pthread_mutex_lock(&comm->heap_lock);
-    int inside = ptr && window_offset(comm->window, ptr, count * dtype_bytes((int)dtype), &offset);
-    pthread_mutex_unlock(&comm->heap_lock);
+    int inside = ptr && lies_inside(comm->window, ptr, count * dtype_bytes((int)dtype));
     if (status == SMFAR_OK && kernel_rows[plan.kernel].multicast)
         explain_apart(comm, apart, sizeof(apart));
     if (status == SMFAR_OK)
@@ -261,15 +188,17 @@ enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text, size_t size)
     if (status != SMFAR_OK) return status;
     int objects, windows, n;
     multicast_count(&objects, &windows);
+    pthread_mutex_lock(&comm->window->lock);
+    size_t bytes = comm->window->bytes, registered = registered_bytes(comm->window);
+    pthread_mutex_unlock(&comm->window->lock);
     n = snprintf(text, size,
                  "rank %d of %d on the %s; multicast %s; window of %zu bytes, steps of %zu; "
                  "multicast objects in this process: %d, serving %d windows\n"
                  "  holds %zu bytes of device memory, %zu bytes of host memory shared by the "
-                 "group, %d sockets\n",
-                 comm->rank, comm->ranks, comm->driver->name, comm->multicast_reason,
-                 comm->window->bytes, comm->agreed.chunk_bytes, objects, windows,
-                 comm->window->bytes, page_bytes(comm->ranks),
-                 comm->rank == 0 ? comm->ranks - 1 : 1);
+                 "group, %d sockets; %zu bytes of other memory are registered\n",
+                 comm->rank, comm->ranks, comm->driver->name, comm->multicast_reason, bytes,
+                 comm->agreed.chunk_bytes, objects, windows, bytes, page_bytes(comm->ranks),
+                 comm->rank == 0 ? comm->ranks - 1 : 1, registered);
     for (int r = 0; r < comm->ranks && n > 0 && (size_t)n < size; r++) {
         const struct capability *rank = &comm->capability[r];
         n += snprintf(text + n, size - (size_t)n,

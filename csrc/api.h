@@ -18,6 +18,9 @@ enum smfar_status api_begin(struct smfar_comm *comm, smfar_stream stream,
                             enum collective collective, uint64_t count, int dtype,
                             struct call *call_out);
 
+/* Where `count` elements at `ptr` lie in the window, if they are registered; else `ptr`. */
+void *api_view(const struct call *call, const void *ptr, uint64_t count);
+
 /* Refuses what cannot be `count` elements of `dtype` in both places. */
 enum smfar_status api_check_buffers(const char *what, const void *send, const void *recv,
                                     uint64_t count, int dtype);

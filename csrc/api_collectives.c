@@ -1,6 +1,7 @@
 /* The public collectives: arguments are checked here and nowhere else, then the collective is
  * called under the communicator's lock. */
 #include "api.h"
+#include "memory/registered.h"
 
 struct call api_call(struct smfar_comm *comm, smfar_stream stream, enum collective collective,
                      uint64_t count)
@@ -57,6 +58,19 @@ static enum smfar_status check_parts(const char *what, const struct smfar_comm *
 
 static const void *const *read_only(void *const *parts) { return (const void *const *)parts; }
 
+void *api_view(const struct call *call, const void *ptr, uint64_t count)
+{
+    return registered_view(call->comm->window, ptr, count * dtype_bytes(call->dtype));
+}
+
+/* The same of one buffer per rank. */
+static void view_parts(const struct call *call, const void *const *parts,
+                       void *views[SMFAR_MAX_RANKS])
+{
+    for (int r = 0; r < call->comm->ranks; r++)
+        views[r] = api_view(call, parts[r], call->count);
+}
+
 enum smfar_status api_begin(struct smfar_comm *comm, smfar_stream stream,
                             enum collective collective, uint64_t count, int dtype,
                             struct call *call_out)
@@ -82,7 +96,7 @@ static enum smfar_status all_reduce(const void *send, void *recv, size_t count,
     if (status != SMFAR_OK) return status;
     call.op = (int)op;
     call.scale = scale;
-    status = all_reduce_enqueue(&call, send, recv);
+    status = all_reduce_enqueue(&call, api_view(&call, send, count), api_view(&call, recv, count));
     api_leave(comm);
     return status;
 }
@@ -117,7 +131,7 @@ enum smfar_status smfar_broadcast(const void *send, void *recv, size_t count,
         status = api_begin(comm, stream, COLLECTIVE_BROADCAST, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     call.root = root;
-    status = broadcast_enqueue(&call, send, recv);
+    status = broadcast_enqueue(&call, api_view(&call, send, count), api_view(&call, recv, count));
     api_leave(comm);
     return status;
 }
@@ -126,6 +140,7 @@ enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t c
                                    enum smfar_dtype dtype, smfar_comm *comm, smfar_stream stream)
 {
     struct call call;
+    void *views[SMFAR_MAX_RANKS];
     if (!recv) return FAIL(SMFAR_ERR_ARGUMENT, "all_gather: the array of outputs is NULL");
     enum smfar_status status = api_check_buffers("all_gather", send, send, count, (int)dtype);
     if (status == SMFAR_OK)
@@ -133,7 +148,8 @@ enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t c
     if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_ALL_GATHER, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
-    status = all_gather_enqueue(&call, send, recv);
+    view_parts(&call, read_only(recv), views);
+    status = all_gather_enqueue(&call, api_view(&call, send, count), views);
     api_leave(comm);
     return status;
 }
@@ -175,7 +191,7 @@ enum smfar_status smfar_reduce(const void *send, void *recv, size_t count, enum 
     call.op = (int)op;
     call.scale = op == SMFAR_PREMUL_SUM ? scale : 0;
     call.root = root;
-    status = reduce_enqueue(&call, send, recv);
+    status = reduce_enqueue(&call, api_view(&call, send, count), api_view(&call, recv, count));
     api_leave(comm);
     return status;
 }
@@ -185,6 +201,7 @@ enum smfar_status smfar_reduce_scatter(const void *const *send, void *recv, size
                                        smfar_comm *comm, smfar_stream stream)
 {
     struct call call;
+    void *views[SMFAR_MAX_RANKS];
     if (!send) return FAIL(SMFAR_ERR_ARGUMENT, "reduce_scatter: the array of inputs is NULL");
     enum smfar_status status = check_parts("reduce_scatter", comm, send, count, (int)dtype);
     if (status == SMFAR_OK)
@@ -195,7 +212,8 @@ enum smfar_status smfar_reduce_scatter(const void *const *send, void *recv, size
     if (status != SMFAR_OK) return status;
     call.op = (int)op;
     call.scale = op == SMFAR_PREMUL_SUM ? scale : 0;
-    status = reduce_scatter_enqueue(&call, send, recv);
+    view_parts(&call, send, views);
+    status = reduce_scatter_enqueue(&call, read_only(views), api_view(&call, recv, count));
     api_leave(comm);
     return status;
 }
@@ -217,6 +235,7 @@ enum smfar_status smfar_all_to_all(const void *const *send, void *const *recv, s
                                    enum smfar_dtype dtype, smfar_comm *comm, smfar_stream stream)
 {
     struct call call;
+    void *from[SMFAR_MAX_RANKS], *to[SMFAR_MAX_RANKS];
     if (!send || !recv) return FAIL(SMFAR_ERR_ARGUMENT, "all_to_all: an array is NULL");
     enum smfar_status status = check_parts("all_to_all", comm, send, count, (int)dtype);
     if (status == SMFAR_OK)
@@ -224,7 +243,9 @@ enum smfar_status smfar_all_to_all(const void *const *send, void *const *recv, s
     if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_ALL_TO_ALL, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
-    status = all_to_all_enqueue(&call, send, recv);
+    view_parts(&call, send, from);
+    view_parts(&call, read_only(recv), to);
+    status = all_to_all_enqueue(&call, read_only(from), to);
     api_leave(comm);
     return status;
 }
@@ -290,6 +311,7 @@ enum smfar_status smfar_gather(const void *send, void *const *recv, size_t count
                                smfar_stream stream)
 {
     struct call call;
+    void *views[SMFAR_MAX_RANKS];
     int is_root = comm && root == comm->rank;
     if (is_root && !recv)
         return FAIL(SMFAR_ERR_ARGUMENT, "gather: the root's array of outputs is NULL");
@@ -301,7 +323,8 @@ enum smfar_status smfar_gather(const void *send, void *const *recv, size_t count
         status = api_begin(comm, stream, COLLECTIVE_GATHER, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     call.root = root;
-    status = gather_enqueue(&call, send, recv);
+    if (is_root) view_parts(&call, read_only(recv), views);
+    status = gather_enqueue(&call, api_view(&call, send, count), is_root ? views : NULL);
     api_leave(comm);
     return status;
 }
@@ -311,6 +334,7 @@ enum smfar_status smfar_scatter(const void *const *send, void *recv, size_t coun
                                 smfar_stream stream)
 {
     struct call call;
+    void *views[SMFAR_MAX_RANKS];
     int is_root = comm && root == comm->rank;
     if (is_root && !send)
         return FAIL(SMFAR_ERR_ARGUMENT, "scatter: the root's array of inputs is NULL");
@@ -322,7 +346,9 @@ enum smfar_status smfar_scatter(const void *const *send, void *recv, size_t coun
         status = api_begin(comm, stream, COLLECTIVE_SCATTER, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     call.root = root;
-    status = scatter_enqueue(&call, send, recv);
+    if (is_root) view_parts(&call, send, views);
+    status =
+        scatter_enqueue(&call, is_root ? read_only(views) : NULL, api_view(&call, recv, count));
     api_leave(comm);
     return status;
 }

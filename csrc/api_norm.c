@@ -86,7 +86,13 @@ enum smfar_status smfar_all_reduce_rms_norm(const void *send, void *recv,
     call.root = norm_root(norm->sums_layout, norm->weight ? (int)norm->weight_dtype : -1);
     call.scale = norm->eps;
     call.row = (uint32_t)norm->hidden;
-    status = rms_norm_enqueue(&call, send, recv, norm);
+    uint64_t count = call.count;
+    struct smfar_rms_norm seen = *norm;
+    seen.sums = api_view(&call, norm->sums, count);
+    if (norm->sums_layout == SMFAR_SUMS_REPLICATED)
+        seen.residual = api_view(&call, norm->residual, count);
+    status =
+        rms_norm_enqueue(&call, api_view(&call, send, count), api_view(&call, recv, count), &seen);
     api_leave(comm);
     return status;
 }

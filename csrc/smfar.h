@@ -228,6 +228,24 @@ SMFAR_EXPORT enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes
 /* Not collective, never blocks: the range is used again once every rank has freed it. */
 SMFAR_EXPORT void smfar_window_free(smfar_comm *comm, void *ptr);
 
+/* Collective. Has the window grow, if need be, so that `bytes` more can be allocated in one piece.
+ * Blocks the host. A failure (SMFAR_ERR_MEMORY where there is no more) leaves it as it was, on
+ * every rank. */
+SMFAR_EXPORT enum smfar_status smfar_window_reserve(smfar_comm *comm, size_t bytes);
+
+/* Collective, with the same `bytes` on every rank. Has collectives use this rank's [ptr, ptr +
+ * bytes) without staging, over peers: every rank maps it. It must be device memory that cuMemCreate
+ * has made with a handle that can be shared as a file descriptor, or lie in the window, and must
+ * stay until it is deregistered. *id_out becomes a number for that; it is 0 where every rank's lies
+ * in the window. Blocks the host. SMFAR_ERR_UNSUPPORTED, on every rank, for memory of which a rank
+ * has no such handle. */
+SMFAR_EXPORT enum smfar_status smfar_window_register(smfar_comm *comm, const void *ptr,
+                                                     size_t bytes, uint64_t *id_out);
+
+/* Collective. Blocks until this rank's collectives so far have ended. Refused while CUDA graphs
+ * with collectives of the communicator are there. 0 is allowed. */
+SMFAR_EXPORT enum smfar_status smfar_window_deregister(smfar_comm *comm, uint64_t id);
+
 /* ---- collectives: enqueued on `stream` (NULL: the communicator's own) ----
  *
  * They run one after another in the order of the calls, whatever their streams: one on another

@@ -21,12 +21,13 @@ from smfar.errors import ArgumentError
 from smfar.hints import algorithm, sm_budget
 from smfar.pool import mem_pool
 from smfar.report import Path, SoftKernel, describe, explain, report, soft_call_count, soft_stats
-from smfar.window import empty
+from smfar.window import Registration, empty, register, reserve
 
 __all__ = [
     "ArgumentError",
     "Options",
     "Path",
+    "Registration",
     "SoftKernel",
     "algorithm",
     "describe",
@@ -35,7 +36,9 @@ __all__ = [
     "mem_pool",
     "nn",
     "ops",
+    "register",
     "report",
+    "reserve",
     "sm_budget",
     "soft_call_count",
     "soft_stats",

@@ -61,6 +61,6 @@ def register(group, pool):
     if owner is None or owner() is not group:
         raise NotImplementedError(
             "smfar: only a pool that smfar.mem_pool(group) has made lies in this group's window; "
-            "memory of other allocators cannot be added to it, and is staged. Allocate from "
-            "smfar.mem_pool or with smfar.empty to save that"
+            "memory of other allocators is staged. Allocate from smfar.mem_pool or with "
+            "smfar.empty to save that, or add tensors with smfar.register"
         )

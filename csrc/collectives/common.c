@@ -152,7 +152,7 @@ enum smfar_status copy_to_slots(const struct call *call, const void *src, size_t
     const struct window *window = comm->window;
     struct driver *driver = comm->driver;
     if (comm->agreed.multicast && comm->agreed.multicast_copy) {
-        CU(cuMemcpyAsync, window->multicast.base + call->channel->slot + at, address(src), bytes,
+        CU(cuMemcpyAsync, window->multicast + call->channel->slot + at, address(src), bytes,
            call->stream);
         return SMFAR_OK;
     }

@@ -149,7 +149,7 @@ static enum smfar_status carry(const struct call *call, const struct loop *loop)
         const char *source = source_for(loop, r);
         size_t bytes = source ? bytes_to(loop, r) : 0, at = offset_at(call, loop, r);
         CUdeviceptr to = courier_address(call, loop->places, r, at, slot_at);
-        if (multicast) to = to - window->peer[r] + window->multicast.base;
+        if (multicast) to = to - window->peer[r] + window->multicast;
         if (bytes) TRY(copy_outside(call, (void *)(uintptr_t)to, source + loop->at, bytes));
         if (multicast) break;
     }

@@ -47,7 +47,7 @@ static enum smfar_status copy_leg(const struct call *call, const struct split *s
     for (int i = 1; i <= comm->ranks; i++) { /* so that ranks do not all write to the same */
         int r = (comm->rank + i) % comm->ranks;
         CUdeviceptr to = courier_address(call, split->places, r, split->at + from, from);
-        if (together) to = to - window->peer[r] + window->multicast.base;
+        if (together) to = to - window->peer[r] + window->multicast;
         if (to != (CUdeviceptr)(uintptr_t)data)
             TRY(courier_copy(call, COURIER_RESULTS, to, data, bytes));
         if (together) break;

@@ -119,7 +119,7 @@ static void fill_args(const struct call *call, struct kargs *args)
     const struct smfar_comm *comm = call->comm;
     const struct window *window = comm->window;
     args->window = window->peer[comm->rank];
-    args->multicast = window->multicast.base;
+    args->multicast = window->multicast;
     args->page = comm->page.device;
     args->timeout_ns = (uint64_t)atomic_load(&comm->timeout_ms) * 1000000u;
     args->sequence = call->sequence;

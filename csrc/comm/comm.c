@@ -89,7 +89,6 @@ static enum smfar_status create(const struct smfar_config *config, const struct 
     comm->ranks = ranks;
     comm->owner_pid = (int)getpid();
     pthread_mutex_init(&comm->lock, NULL);
-    pthread_mutex_init(&comm->heap_lock, NULL);
     pthread_mutex_init(&comm->path_lock, NULL);
     log_set_rank(rank);
     status = setup_run(comm, config, store, id);
@@ -207,7 +206,6 @@ void smfar_comm_destroy(smfar_comm *comm)
     exchange_destroy(comm->exchange); /* whoever supervises a driver call may need it until here */
     driver_close(comm->driver);
     pthread_mutex_destroy(&comm->lock);
-    pthread_mutex_destroy(&comm->heap_lock);
     pthread_mutex_destroy(&comm->path_lock);
     capture_free(comm, 0);
     free(comm->plans);

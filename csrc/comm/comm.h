@@ -60,8 +60,7 @@ struct smfar_comm {
     struct capability capability[SMFAR_MAX_RANKS];
     char multicast_reason[320]; /* why multicast is on or off */
 
-    pthread_mutex_t lock;      /* one call at a time */
-    pthread_mutex_t heap_lock; /* held briefly, by whoever changes the window's heap */
+    pthread_mutex_t lock; /* one call at a time */
     CUstream stream;
     CUevent order;        /* recorded behind the last collective */
     CUstream last_stream; /* where that was */

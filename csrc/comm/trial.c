@@ -132,7 +132,7 @@ static enum smfar_status run_copy(struct smfar_comm *comm)
     size_t part = comm->window->slot + bytes * ((size_t)comm->rank + 1);
     CU(cuMemsetD32Async, slot_address(comm), (unsigned)comm->rank + 1, TRIAL_COUNT, comm->stream);
     TRY(still_together(comm));
-    CU(cuMemcpyAsync, comm->window->multicast.base + part, slot_address(comm), bytes, comm->stream);
+    CU(cuMemcpyAsync, comm->window->multicast + part, slot_address(comm), bytes, comm->stream);
     return settle(comm);
 fail:
     return status;

@@ -40,8 +40,9 @@ enum smfar_status heap_take(struct heap *heap, size_t bytes, size_t *offset_out)
     }
     if (heap->end < at || heap->end - at < size)
         return FAIL(SMFAR_ERR_MEMORY,
-                    "no %zu bytes in one piece are left in the window (%zu bytes in all); a larger "
-                    "one is made with window_bytes or SMFAR_WINDOW_BYTES",
+                    "no %zu bytes in one piece are left in the window (%zu bytes in all); "
+                    "smfar.reserve adds to it, and window_bytes or SMFAR_WINDOW_BYTES make a "
+                    "larger one",
                     bytes, heap->end - heap->begin);
     enum smfar_status status = make_room(heap);
     if (status != SMFAR_OK) return status;
@@ -66,6 +67,18 @@ struct heap_range *heap_find(struct heap *heap, size_t offset)
     if (low == 0) return NULL;
     struct heap_range *range = &heap->ranges[low - 1];
     return offset - range->offset < range->bytes ? range : NULL;
+}
+
+size_t heap_room(const struct heap *heap, size_t *last_out)
+{
+    size_t at = heap->begin, most = 0;
+    for (int i = 0; i < heap->count; i++) {
+        size_t free = heap->ranges[i].offset - at;
+        if (free > most) most = free;
+        at = heap->ranges[i].offset + heap->ranges[i].bytes;
+    }
+    *last_out = heap->end > at ? heap->end - at : 0;
+    return *last_out > most ? *last_out : most;
 }
 
 int heap_give(struct heap *heap, size_t offset)

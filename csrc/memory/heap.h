@@ -26,6 +26,9 @@ void heap_clear(struct heap *heap);
  * result depends on the earlier calls alone, so ranks that make the same calls get the same. */
 enum smfar_status heap_take(struct heap *heap, size_t bytes, size_t *offset_out);
 
+/* The most bytes that are free in one piece; *last_out: those at the end. */
+size_t heap_room(const struct heap *heap, size_t *last_out);
+
 /* Gives back the range that begins at `offset`; returns 0 when there is none. */
 int heap_give(struct heap *heap, size_t offset);
 

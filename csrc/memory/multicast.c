@@ -373,7 +373,7 @@ static enum smfar_status bind_window(struct driver *driver, struct exchange *exc
 
 enum smfar_status multicast_create(struct driver *driver, struct exchange *exchange,
                                    CUdevice device, vmm_handle memory, size_t bytes,
-                                   struct multicast_window *window_out)
+                                   CUdeviceptr base, struct multicast_window *window_out)
 {
     enum smfar_status status;
     struct multicast_window window;
@@ -384,7 +384,8 @@ enum smfar_status multicast_create(struct driver *driver, struct exchange *excha
     TRY(share_object(driver, exchange, device, set, &window));
     if (!window.object) TRY(add_object(driver, exchange, device, set, &window));
     TRY(bind_window(driver, exchange, memory, &window));
-    status = vmm_map(driver, window.object->handle, window.offset, bytes, device, &window.base);
+    status = vmm_map(driver, window.object->handle, window.offset, bytes, device, base);
+    if (status == SMFAR_OK) window.base = base;
     TRY(exchange_agree(exchange, status, "mapping the multicast object"));
     log_info("multicast: window of %zu bytes at offset %zu of an object of %zu", bytes,
              window.offset, window.object->slot_bytes * SLOTS);
@@ -397,7 +398,7 @@ fail:
 
 void multicast_destroy(struct driver *driver, CUdevice device, struct multicast_window *window)
 {
-    vmm_unmap(driver, window->base, window->bytes);
+    if (window->base) vmm_unmap(driver, window->base, window->bytes);
     if (window->bound)
         CU_WARN(cuMulticastUnbind, window->object->handle, device, window->offset, window->bytes);
     if (window->object) leave_object(driver, window);

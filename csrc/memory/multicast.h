@@ -17,7 +17,7 @@ struct multicast_window {
     struct multicast_object *object; /* NULL: none */
     size_t offset, bytes;            /* in the object */
     int bound;
-    CUdeviceptr base; /* the mapping */
+    CUdeviceptr base; /* where it is mapped; 0: nowhere */
 };
 
 /* Why this rank cannot use multicast, or NULL when it can as far as it knows. The words stay until
@@ -25,10 +25,11 @@ struct multicast_window {
 const char *multicast_unavailable(struct driver *driver, CUdevice device);
 
 /* Collective; only when no rank has a reason against it. Every rank's `memory` (of `bytes`, on its
- * `device`) becomes one copy. On failure, on every rank alike, everything is undone. */
+ * `device`) becomes one copy, and all of them are mapped at `base`, where address space is
+ * reserved. On failure, on every rank alike, everything is undone. */
 enum smfar_status multicast_create(struct driver *driver, struct exchange *exchange,
                                    CUdevice device, vmm_handle memory, size_t bytes,
-                                   struct multicast_window *window_out);
+                                   CUdeviceptr base, struct multicast_window *window_out);
 void multicast_destroy(struct driver *driver, CUdevice device, struct multicast_window *window);
 
 /* How many objects this process holds, and how many windows they serve. */

@@ -65,31 +65,73 @@ fail:
     return status;
 }
 
-enum smfar_status vmm_map(struct driver *driver, vmm_handle handle, size_t offset, size_t bytes,
-                          CUdevice device, CUdeviceptr *ptr_out)
+enum smfar_status vmm_reserve(struct driver *driver, size_t bytes, CUdeviceptr *ptr_out)
 {
     enum smfar_status status;
-    CUdeviceptr ptr = 0;
-    int mapped = 0;
+    CU(cuMemAddressReserve, ptr_out, bytes, 0, 0, 0);
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+void vmm_unreserve(struct driver *driver, CUdeviceptr ptr, size_t bytes)
+{
+    if (ptr) CU_WARN(cuMemAddressFree, ptr, bytes);
+}
+
+enum smfar_status vmm_map(struct driver *driver, vmm_handle handle, size_t offset, size_t bytes,
+                          CUdevice device, CUdeviceptr ptr)
+{
+    enum smfar_status status;
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device},
                               CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CU(cuMemAddressReserve, &ptr, bytes, 0, 0, 0);
+    int mapped = 0;
     CU(cuMemMap, ptr, bytes, offset, handle, 0);
     mapped = 1;
     CU(cuMemSetAccess, ptr, bytes, &access, 1);
-    *ptr_out = ptr;
     return SMFAR_OK;
 fail:
-    if (mapped) CU_WARN(cuMemUnmap, ptr, bytes);
-    if (ptr) CU_WARN(cuMemAddressFree, ptr, bytes);
+    if (mapped) vmm_unmap(driver, ptr, bytes);
     return status;
 }
 
 void vmm_unmap(struct driver *driver, CUdeviceptr ptr, size_t bytes)
 {
-    if (!ptr) return;
     CU_WARN(cuMemUnmap, ptr, bytes);
-    CU_WARN(cuMemAddressFree, ptr, bytes);
+}
+
+static enum smfar_status check_shareable(const CUmemAllocationProp *prop, CUdevice device)
+{
+    if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || prop->location.id != device)
+        return FAIL(SMFAR_ERR_ARGUMENT, "the memory is not on device %d, which the group uses",
+                    device);
+    if (prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return SMFAR_OK;
+    return FAIL(SMFAR_ERR_UNSUPPORTED,
+                "the memory was made by cuMemCreate without a handle type that can be shared as a "
+                "file descriptor; its allocator must ask for "
+                "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR");
+}
+
+enum smfar_status vmm_find(struct driver *driver, CUdevice device, CUdeviceptr ptr,
+                           CUdeviceptr *base_out, size_t *bytes_out, vmm_handle *handle_out)
+{
+    enum smfar_status status;
+    CUmemAllocationProp prop;
+    vmm_handle handle = 0;
+    if (CU_RESULT(cuMemRetainAllocationHandle, &handle, (void *)(uintptr_t)ptr) != CUDA_SUCCESS)
+        return FAIL(SMFAR_ERR_UNSUPPORTED,
+                    "the memory cannot be shared with other ranks, since cuMemCreate did not make "
+                    "it (cudaMalloc's never can be); take it from smfar.empty or smfar.mem_pool, "
+                    "or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+    memset(&prop, 0, sizeof(prop));
+    CU(cuMemGetAllocationPropertiesFromHandle, &prop, handle);
+    TRY(check_shareable(&prop, device));
+    CU(cuMemGetAddressRange, base_out, bytes_out, ptr);
+    *handle_out = handle;
+    return SMFAR_OK;
+fail:
+    vmm_release(driver, handle);
+    return status;
 }
 
 int vmm_is_host_memory(struct driver *driver, CUdeviceptr ptr)

@@ -1,50 +1,28 @@
 /* See window.h. */
 #include "window.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "../base/log.h"
+#include "registered.h"
 
-/* My own memory, and a descriptor of it. */
-static enum smfar_status create_mine(struct window *window, int *fd_out)
+/* Address space of a view beside what the window begins with, as a multiple of that; half of it is
+ * for the heap. There are as many views as ranks, in each group and process: together they must be
+ * less than the 128 TiB that a process has. */
+enum { ROOM_TIMES = 256 };
+static const size_t ROOM_LEAST = (size_t)4 << 30, ROOM_MOST = (size_t)1 << 40;
+
+static size_t room_of(size_t bytes)
 {
-    enum smfar_status status;
-    struct driver *driver = window->driver;
-    vmm_handle *handle = &window->handle[window->rank];
-    TRY(vmm_create(driver, window->device, window->bytes, handle));
-    TRY(vmm_export(driver, *handle, fd_out));
-    TRY(vmm_map(driver, *handle, 0, window->bytes, window->device, &window->peer[window->rank]));
-    return SMFAR_OK;
-fail:
-    return status;
+    size_t room = bytes < ROOM_MOST / ROOM_TIMES ? bytes * ROOM_TIMES : ROOM_MOST;
+    return room > ROOM_LEAST ? room : ROOM_LEAST;
 }
 
-static enum smfar_status map_peer(struct window *window, int r, int fd)
+static enum smfar_status create_mine(struct window *window, struct segment *segment)
 {
-    enum smfar_status status = vmm_import(window->driver, fd, &window->handle[r]);
-    if (status == SMFAR_OK)
-        status = vmm_map(window->driver, window->handle[r], 0, window->bytes, window->device,
-                         &window->peer[r]);
-    if (status == SMFAR_OK) return status;
-    char text[512];
-    snprintf(text, sizeof(text), "%s", smfar_last_error());
-    return FAIL(status, "rank %d cannot reach the memory of rank %d: %s", window->rank, r, text);
-}
-
-/* Collective. */
-static enum smfar_status map_peers(struct window *window, struct exchange *exchange, int fd)
-{
-    int fds[SMFAR_MAX_RANKS];
-    enum smfar_status status = exchange_descriptors(exchange, fd, fds);
-    for (int r = 0; r < window->ranks; r++) {
-        if (fds[r] < 0) continue;
-        if (status == SMFAR_OK) status = map_peer(window, r, fds[r]);
-        close(fds[r]);
-    }
-    return exchange_agree(exchange, status, "mapping the peers' windows");
+    if (!segment) return FAIL(SMFAR_ERR_MEMORY, "no memory for the window's table");
+    return vmm_create(window->driver, window->device, segment->bytes[window->rank],
+                      &segment->handle[window->rank]);
 }
 
 /* Places the parts of one kind of collective; returns where the next begin. */
@@ -68,14 +46,40 @@ static void divide(struct window *window, const struct window_parts *called,
     window->slot = window->called.slot;
     window->slot_bytes = called->slot_bytes;
     heap_init(&window->heap, at, window->bytes);
+    size_t growth = (window->span - window->bytes) / 2;
+    heap_init(&window->room, window->bytes + growth, window->span);
+}
+
+static enum smfar_status reserve_views(struct window *window)
+{
+    enum smfar_status status = SMFAR_OK;
+    for (int r = 0; r < window->ranks && status == SMFAR_OK; r++)
+        status = vmm_reserve(window->driver, window->span, &window->peer[r]);
+    return status;
+}
+
+/* What this rank does alone, before it shares anything. */
+static enum smfar_status begin(struct window *window, size_t bytes,
+                               const struct window_parts *called,
+                               const struct window_parts *replayed)
+{
+    enum smfar_status status;
+    TRY(vmm_granularity(window->driver, window->device, &window->granularity));
+    window->bytes = vmm_round_up(bytes, window->granularity);
+    window->span = window->bytes + vmm_round_up(room_of(window->bytes), 2 * window->granularity);
+    window->segments = segment_new(0, window->bytes);
+    divide(window, called, replayed);
+    TRY(create_mine(window, window->segments));
+    TRY(reserve_views(window));
+    return SMFAR_OK;
+fail:
+    return status;
 }
 
 enum smfar_status window_create(struct driver *driver, struct exchange *exchange, CUdevice device,
                                 size_t bytes, const struct window_parts *called,
                                 const struct window_parts *replayed, struct window **window_out)
 {
-    size_t granularity = 0;
-    int fd = -1;
     struct window *window = calloc(1, sizeof(*window));
     enum smfar_status status =
         window ? SMFAR_OK : FAIL(SMFAR_ERR_MEMORY, "no memory for the window's table");
@@ -84,55 +88,99 @@ enum smfar_status window_create(struct driver *driver, struct exchange *exchange
         window->device = device;
         window->rank = exchange_rank(exchange);
         window->ranks = exchange_ranks(exchange);
-        status = vmm_granularity(driver, device, &granularity);
+        pthread_mutex_init(&window->lock, NULL);
+        status = begin(window, bytes, called, replayed);
     }
-    if (status == SMFAR_OK) {
-        window->bytes = vmm_round_up(bytes, granularity);
-        divide(window, called, replayed);
-        status = create_mine(window, &fd);
-    }
-    TRY(exchange_agree(exchange, status, "allocating the window"));
-    TRY(map_peers(window, exchange, fd));
-    close(fd);
+    TRY(segment_share(window, exchange, status, "allocating the window",
+                      window ? window->segments : NULL));
     log_info("window of %zu bytes on each of %d ranks", window->bytes, window->ranks);
     *window_out = window;
     return SMFAR_OK;
 fail:
-    if (fd >= 0) close(fd);
     window_destroy(window);
     return status;
 }
 
+/* Collective. */
+static enum smfar_status join_multicast(struct window *window, struct exchange *exchange,
+                                        struct segment *segment)
+{
+    return multicast_create(window->driver, exchange, window->device, segment->handle[window->rank],
+                            segment->bytes[window->rank],
+                            window->multicast + segment->at[window->rank], &segment->multicast);
+}
+
 enum smfar_status window_add_multicast(struct window *window, struct exchange *exchange)
 {
-    return multicast_create(window->driver, exchange, window->device, window->handle[window->rank],
-                            window->bytes, &window->multicast);
+    enum smfar_status status;
+    status = vmm_reserve(window->driver, window->span, &window->multicast);
+    TRY(exchange_agree(exchange, status, "reserving addresses for multicast"));
+    TRY(join_multicast(window, exchange, window->segments));
+    return SMFAR_OK;
+fail:
+    window_drop_multicast(window);
+    return status;
 }
 
 void window_drop_multicast(struct window *window)
 {
-    multicast_destroy(window->driver, window->device, &window->multicast);
+    for (struct segment *segment = window->segments; segment; segment = segment->next)
+        multicast_destroy(window->driver, window->device, &segment->multicast);
+    vmm_unreserve(window->driver, window->multicast, window->span);
+    window->multicast = 0;
+}
+
+enum smfar_status window_grow(struct window *window, struct exchange *exchange, size_t bytes)
+{
+    enum smfar_status status;
+    size_t limit = window->room.begin;
+    struct segment *segment = NULL;
+    if (bytes > limit - window->bytes)
+        return FAIL(SMFAR_ERR_MEMORY,
+                    "the window has %zu bytes and can grow to %zu, not by %zu; begin with a larger "
+                    "one: window_bytes or SMFAR_WINDOW_BYTES",
+                    window->bytes, limit, bytes);
+    bytes = vmm_round_up(bytes, window->granularity);
+    segment = segment_new(window->bytes, bytes);
+    status = create_mine(window, segment);
+    TRY(segment_share(window, exchange, status, "allocating more of the window", segment));
+    if (window->multicast) TRY(join_multicast(window, exchange, segment));
+    segment->next = window->segments;
+    window->segments = segment;
+    pthread_mutex_lock(&window->lock);
+    window->bytes += bytes;
+    window->heap.end = window->bytes;
+    pthread_mutex_unlock(&window->lock);
+    log_info("the window has grown to %zu bytes on each of %d ranks", window->bytes, window->ranks);
+    return SMFAR_OK;
+fail:
+    segment_drop(window, segment);
+    return status;
 }
 
 void window_destroy(struct window *window)
 {
     if (!window) return;
-    window_drop_multicast(window);
-    for (int r = 0; r < window->ranks; r++) {
-        vmm_unmap(window->driver, window->peer[r], window->bytes);
-        vmm_release(window->driver, window->handle[r]);
-    }
+    registered_drop_all(window);
+    segment_drop(window, window->segments);
+    for (int r = 0; r < window->ranks; r++)
+        vmm_unreserve(window->driver, window->peer[r], window->span);
+    vmm_unreserve(window->driver, window->multicast, window->span);
     heap_clear(&window->heap);
+    heap_clear(&window->room);
+    pthread_mutex_destroy(&window->lock);
     free(window);
 }
 
 int window_offset(struct window *window, const void *ptr, size_t bytes, size_t *offset_out)
 {
     uint64_t base = window->peer[window->rank], at = (uint64_t)(uintptr_t)ptr;
-    if (at < base || at - base >= window->bytes) return 0;
+    if (at < base || at - base >= window->span) return 0;
     size_t offset = at - base;
     struct heap_range *range = heap_find(&window->heap, offset);
-    if (!range || offset + bytes > range->offset + range->bytes) return 0;
+    if (range ? offset + bytes > range->offset + range->bytes
+              : !registered_holds(window, offset, bytes))
+        return 0;
     *offset_out = offset;
     return 1;
 }

@@ -138,6 +138,20 @@ void Communicator::drain() {
   if (watcher) watcher->end(milliseconds(timeout_ms_) + kGrace);
 }
 
+void Communicator::hold(uint64_t number, std::shared_ptr<void> used) {
+  const std::lock_guard<std::mutex> lock(held_mutex_);
+  held_[number] = std::move(used);
+}
+
+void Communicator::letGo(uint64_t number) {
+  std::shared_ptr<void> used; // ends after the lock
+  const std::lock_guard<std::mutex> lock(held_mutex_);
+  const auto found = held_.find(number);
+  if (found == held_.end()) return;
+  used = std::move(found->second);
+  held_.erase(found);
+}
+
 void Communicator::setTimeout(milliseconds timeout) {
   timeout_ms_ = timeout.count();
   smfar_comm_set_timeout(comm_, timeout.count());

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -73,6 +74,10 @@ class Communicator {
 
   void setTimeout(milliseconds timeout);
 
+  // Keeps what the core uses under this number, until told otherwise or for good.
+  void hold(uint64_t number, std::shared_ptr<void> used);
+  void letGo(uint64_t number);
+
   // Throws in a process that was forked after this was made: streams and threads stayed behind.
   void checkProcess() const;
 
@@ -89,6 +94,8 @@ class Communicator {
   std::mutex enqueue_mutex_;
   std::mutex watcher_mutex_; // guards the next
   std::shared_ptr<Watcher> watcher_;
+  std::mutex held_mutex_; // guards the next
+  std::map<uint64_t, std::shared_ptr<void>> held_;
 };
 
 // Wraps a c10d store for smfar_comm_create; `store` must outlive what is returned.

@@ -11,6 +11,7 @@
 #include "plain_loop.h"
 #include "pool.h"
 #include "process_group.h"
+#include "registered.h"
 
 namespace py = pybind11;
 
@@ -82,6 +83,18 @@ std::shared_ptr<Communicator> madeFor(Group& group, const at::Device& device) {
 at::Tensor empty(Group& group, const std::vector<int64_t>& sizes, at::ScalarType dtype,
                  const at::Device& device) {
   return windowTensor(group.communicator(device), sizes, at::device(device).dtype(dtype));
+}
+
+void reserve(Group& group, const at::Device& device, size_t bytes) {
+  check(smfar_window_reserve(group.communicator(device)->raw(), bytes),
+        c10::str("reserving ", bytes, " bytes of the window"));
+}
+
+std::shared_ptr<Registered> registerTensor(Group& group, const at::Tensor& tensor) {
+  checkTensor(tensor, "register");
+  SMFAR_CHECK_ARGUMENT(tensor.is_non_overlapping_and_dense(),
+                       "smfar: register: got a tensor with gaps in its memory; register the whole");
+  return Registered::add(group.communicator(tensor.device()), tensor);
 }
 
 int openPoolOf(Group& group, const at::Device& device, size_t bytes) {
@@ -183,11 +196,15 @@ void bindOptions(py::module& module) {
 }
 
 void bindGroup(py::module& module) {
+  py::class_<Registered, std::shared_ptr<Registered>>(module, "Registered")
+      .def("drop", &Registered::drop, GilReleased());
   py::class_<Group, c10d::Backend, GroupPtr>(module, "ProcessGroupSmfar")
       .def_property_readonly("options", &Group::getBackendOptions)
       // what ranks outside a split group call: it needs nothing of them
       .def("perform_nocolor_split", [](Group&, const at::Device&) {})
       .def("_empty", &empty, GilReleased())
+      .def("_reserve", &reserve, GilReleased())
+      .def("_register", &registerTensor, GilReleased())
       .def("_open_pool", &openPoolOf, GilReleased())
       .def("register_mem_pool", &registerPool, py::arg("pool"), py::arg("symm") = false)
       .def("deregister_mem_pool", &registerPool, py::arg("pool"), py::arg("symm") = false)

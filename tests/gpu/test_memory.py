@@ -167,3 +167,75 @@ def register():
 
 def test_register_mem_pool(ranks):
     ranks.run(register)
+
+
+def grow():
+    """What is added is as good as the rest: one tensor lies across the seam."""
+    here = device()
+    group = dist.new_group(pg_options=smfar.Options(window_bytes=32 * MIB))
+    smfar.reserve(48 * MIB, group)
+    first = smfar.empty(12 * MIB, device=here, group=group)
+    smfar.reserve(256 * MIB, group)
+    tensors = [first, smfar.empty(64 * MIB, device=here, group=group)]
+    for iteration, tensor in enumerate(tensors):
+        tensor.fill_(1 + dist.get_rank())
+        dist.all_reduce(tensor, group=group)
+        ranks = dist.get_world_size()
+        assert torch.all(tensor == ranks * (ranks + 1) / 2), iteration
+    assert all(path.staged_bytes == 0 for path in smfar.report(group, device="cuda"))
+    with pytest.raises(torch.OutOfMemoryError):
+        smfar.reserve(1 << 40, group)
+    dist.destroy_process_group(group)
+
+
+def test_window_that_grows(ranks):
+    ranks.run(grow)
+
+
+def register_tensor(count):
+    """Of PyTorch's own allocator, which may have it in many allocations of the driver's."""
+    here = device()
+    dist.all_reduce(torch.zeros(1, device=here))
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    apart = torch.empty(1 + rank * MIB, device=here)
+    tensor = torch.empty(count, device=here)
+    with smfar.register(tensor):
+        before = staged()
+        for iteration, algorithm in enumerate(("twoshot_peer", "split_peer", None)):
+            with smfar.algorithm(algorithm):
+                check_sum(tensor, iteration)
+        part = count // ranks
+        whole = tensor[: part * ranks]
+        tensor.fill_(rank)
+        with smfar.sm_budget(0):
+            dist.all_gather_into_tensor(whole, whole[rank * part : (rank + 1) * part])
+        want = torch.arange(ranks, device=here).repeat_interleave(part)
+        assert torch.equal(whole, want.to(whole.dtype))
+        assert staged() == before
+    with smfar.algorithm("twoshot_peer"):
+        check_sum(tensor, 7)
+    assert staged() > before
+    del apart
+
+
+@pytest.mark.parametrize("count", [300_001, 20_000_003])
+def test_register_expandable_segments(ranks, monkeypatch, count):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    ranks.stop()  # the ranks get the variable when they start
+    ranks.run(register_tensor, count)
+    ranks.stop()
+
+
+def register_what_cannot_be():
+    tensor = torch.empty(1000, device=device())
+    with pytest.raises(NotImplementedError, match="expandable_segments:True"):
+        smfar.register(tensor)
+    check_sum(tensor, 1)
+    inside = smfar.empty(1000, device=tensor.device)
+    with smfar.register(inside):
+        check_sum(inside, 2)
+
+
+def test_register_memory_of_cuda_malloc(ranks):
+    ranks.stop()
+    ranks.run(register_what_cannot_be)

@@ -217,7 +217,7 @@ enum { LEGS = 4, SHARE = 64 << 10, TWO = 2, ELEMENTS = TWO * SHARE / 4 };
 static void expect_multicast_alone(const struct window *window, uint64_t offset)
 {
     size_t bytes = 0;
-    uint64_t share = window->multicast.base + offset, slot = window->peer[0] + window->slot;
+    uint64_t share = window->multicast + offset, slot = window->peer[0] + window->slot;
     for (int i = 0; i < watch.copies; i++) {
         uint64_t to = watch.copy[i].to, from = watch.copy[i].from;
         EXPECT(to == share + bytes, "copy %d goes to another place", i);

@@ -1,0 +1,248 @@
+/* See registered.h. */
+#include "registered.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../base/log.h"
+
+struct registered {
+    struct registered *next;
+    uint64_t id;
+    CUdeviceptr base; /* where the caller has my memory */
+    size_t bytes, at; /* how much; where it begins in my view */
+    size_t taken;     /* where the address space for all ranks begins, in every view */
+    struct segment *segments;
+};
+
+/* One allocation of the driver's, of which mine may be several in a row. */
+struct piece {
+    size_t bytes;
+    vmm_handle handle;
+};
+
+struct pieces {
+    CUdeviceptr base;
+    size_t bytes; /* of all */
+    size_t count, capacity, used;
+    struct piece *piece;
+};
+
+static void free_pieces(const struct window *window, struct pieces *pieces)
+{
+    for (size_t i = pieces->used; i < pieces->count; i++)
+        vmm_release(window->driver, pieces->piece[i].handle);
+    free(pieces->piece);
+}
+
+static enum smfar_status add_piece(struct pieces *pieces, size_t bytes, vmm_handle handle)
+{
+    if (pieces->count == pieces->capacity) {
+        size_t capacity = pieces->capacity ? 2 * pieces->capacity : 16;
+        struct piece *piece = realloc(pieces->piece, capacity * sizeof(*piece));
+        if (!piece) return FAIL(SMFAR_ERR_MEMORY, "no memory for the table of allocations");
+        pieces->piece = piece;
+        pieces->capacity = capacity;
+    }
+    pieces->piece[pieces->count++] = (struct piece){bytes, handle};
+    pieces->bytes += bytes;
+    return SMFAR_OK;
+}
+
+/* Finds the allocations that [ptr, ptr + bytes) lies in, one behind the other. */
+static enum smfar_status find_pieces(const struct window *window, CUdeviceptr ptr, size_t bytes,
+                                     struct pieces *pieces)
+{
+    CUdeviceptr at = ptr;
+    while (at < ptr + bytes) {
+        CUdeviceptr base;
+        size_t size;
+        vmm_handle handle;
+        enum smfar_status status =
+            vmm_find(window->driver, window->device, at, &base, &size, &handle);
+        if (status != SMFAR_OK) return status;
+        status = add_piece(pieces, size, handle);
+        if (status != SMFAR_OK) {
+            vmm_release(window->driver, handle);
+            return status;
+        }
+        if (at == ptr) pieces->base = base;
+        at = base + size;
+    }
+    return SMFAR_OK;
+}
+
+/* ---- adding ---- */
+
+/* Collective: one allocation of every rank that has one left; *more_out says whether any has. */
+static enum smfar_status add_segment(struct window *window, struct exchange *exchange,
+                                     struct pieces *pieces, size_t *at, struct registered *entry,
+                                     int *more_out)
+{
+    uint64_t mine = pieces->used < pieces->count ? pieces->piece[pieces->used].bytes : 0;
+    uint64_t all[SMFAR_MAX_RANKS], any = 0;
+    enum smfar_status status = exchange_all_gather(exchange, &mine, sizeof(mine), all);
+    if (status != SMFAR_OK) return status;
+    for (int r = 0; r < window->ranks; r++)
+        any |= all[r];
+    *more_out = any != 0;
+    if (!any) return SMFAR_OK;
+    struct segment *segment = segment_new(0, 0);
+    if (!segment) status = FAIL(SMFAR_ERR_MEMORY, "no memory for the window's table");
+    for (int r = 0; segment && r < window->ranks; r++) {
+        segment->at[r] = at[r];
+        segment->bytes[r] = all[r];
+        at[r] += all[r];
+    }
+    if (segment && mine) segment->handle[window->rank] = pieces->piece[pieces->used++].handle;
+    if (segment) segment->next = entry->segments;
+    if (segment) entry->segments = segment;
+    return segment_share(window, exchange, status, "sharing memory that is to be registered",
+                         segment);
+}
+
+/* Address space for every rank's memory: the same decision on every rank. */
+static enum smfar_status take_room(struct window *window, const uint64_t *bytes, size_t *at,
+                                   size_t *taken_out)
+{
+    size_t most = 0, apart;
+    for (int r = 0; r < window->ranks; r++)
+        if (bytes[r] > most) most = bytes[r];
+    most = vmm_round_up(most, window->granularity);
+    apart = window->multicast ? most : 0;
+    size_t all = most + apart * (size_t)(window->ranks - 1);
+    struct heap *room = &window->room;
+    enum smfar_status status = heap_take(room, all, taken_out);
+    for (int r = 0; r < window->ranks; r++)
+        at[r] = *taken_out + apart * (size_t)r;
+    if (status == SMFAR_OK) return status;
+    return FAIL(status,
+                "no %zu bytes of addresses are left for registered memory, of %zu; a window that "
+                "begins larger has more: window_bytes or SMFAR_WINDOW_BYTES",
+                all, room->end - room->begin);
+}
+
+static enum smfar_status map_all(struct window *window, struct exchange *exchange,
+                                 struct pieces *pieces, struct registered *entry)
+{
+    enum smfar_status status;
+    uint64_t mine = pieces->bytes, all[SMFAR_MAX_RANKS], any = 0;
+    size_t at[SMFAR_MAX_RANKS];
+    int more = 1;
+    TRY(exchange_all_gather(exchange, &mine, sizeof(mine), all));
+    for (int r = 0; r < window->ranks; r++)
+        any |= all[r];
+    if (!any) return SMFAR_OK;
+    TRY(take_room(window, all, at, &entry->taken));
+    entry->at = at[window->rank];
+    while (more)
+        TRY(add_segment(window, exchange, pieces, at, entry, &more));
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+static void drop_entry(struct window *window, struct registered *entry)
+{
+    if (!entry) return;
+    segment_drop(window, entry->segments);
+    if (entry->taken) heap_give(&window->room, entry->taken);
+    free(entry);
+}
+
+static int needs_nothing(struct window *window, const void *ptr, size_t bytes)
+{
+    size_t offset;
+    return bytes == 0 || window_offset(window, registered_view(window, ptr, bytes), bytes, &offset);
+}
+
+enum smfar_status registered_add(struct window *window, struct exchange *exchange, const void *ptr,
+                                 size_t bytes, uint64_t *id_out)
+{
+    struct pieces pieces = {0};
+    struct registered *entry = calloc(1, sizeof(*entry));
+    enum smfar_status status =
+        entry ? SMFAR_OK : FAIL(SMFAR_ERR_MEMORY, "no memory for the window's table");
+    if (status == SMFAR_OK && !needs_nothing(window, ptr, bytes))
+        status = find_pieces(window, (CUdeviceptr)(uintptr_t)ptr, bytes, &pieces);
+    TRY(exchange_agree(exchange, status, "finding the memory to register"));
+    TRY(map_all(window, exchange, &pieces, entry));
+    *id_out = 0;
+    if (entry->segments) {
+        entry->id = *id_out = ++window->registrations;
+        entry->base = pieces.base;
+        entry->bytes = pieces.bytes;
+        log_info("registered %zu bytes, in %zu allocations", pieces.bytes, pieces.count);
+        pthread_mutex_lock(&window->lock);
+        entry->next = window->registered;
+        window->registered = entry;
+        pthread_mutex_unlock(&window->lock);
+        entry = NULL;
+    }
+    status = SMFAR_OK;
+fail:
+    drop_entry(window, entry);
+    free_pieces(window, &pieces);
+    return status;
+}
+
+/* ---- what is there ---- */
+
+int registered_there(const struct window *window, uint64_t id)
+{
+    const struct registered *entry = window->registered;
+    while (entry && entry->id != id)
+        entry = entry->next;
+    return entry != NULL;
+}
+
+void *registered_view(const struct window *window, const void *ptr, size_t bytes)
+{
+    uint64_t at = (uint64_t)(uintptr_t)ptr;
+    for (const struct registered *entry = window->registered; entry; entry = entry->next)
+        if (at >= entry->base && at - entry->base < entry->bytes &&
+            bytes <= entry->bytes - (at - entry->base))
+            return (void *)(uintptr_t)(window->peer[window->rank] + entry->at + (at - entry->base));
+    return (void *)(uintptr_t)ptr;
+}
+
+int registered_holds(const struct window *window, size_t offset, size_t bytes)
+{
+    for (const struct registered *entry = window->registered; entry; entry = entry->next)
+        if (offset >= entry->at && offset - entry->at < entry->bytes)
+            return bytes <= entry->bytes - (offset - entry->at);
+    return 0;
+}
+
+size_t registered_bytes(const struct window *window)
+{
+    size_t bytes = 0;
+    for (const struct registered *entry = window->registered; entry; entry = entry->next)
+        bytes += entry->bytes;
+    return bytes;
+}
+
+/* ---- ending ---- */
+
+static struct registered *unlink_entry(struct window *window, uint64_t id)
+{
+    pthread_mutex_lock(&window->lock);
+    struct registered **link = &window->registered;
+    while (*link && (*link)->id != id)
+        link = &(*link)->next;
+    struct registered *entry = *link;
+    if (entry) *link = entry->next;
+    pthread_mutex_unlock(&window->lock);
+    return entry;
+}
+
+void registered_drop(struct window *window, uint64_t id)
+{
+    drop_entry(window, unlink_entry(window, id));
+}
+
+void registered_drop_all(struct window *window)
+{
+    while (window->registered)
+        registered_drop(window, window->registered->id);
+}

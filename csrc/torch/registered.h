@@ -1,0 +1,30 @@
+// Tensors of other allocators in the window: registered by all ranks together, and kept alive until
+// all of them have taken that back, or the communicator ends.
+#pragma once
+
+#include <memory>
+
+#include <ATen/ATen.h>
+
+#include "communicator.h"
+
+namespace smfar {
+
+class Registered {
+ public:
+  // Collective.
+  static std::shared_ptr<Registered> add(const std::shared_ptr<Communicator>& communicator,
+                                         const at::Tensor& tensor);
+
+  // Collective; a second call does nothing, nor does one for a group that has failed or ended: the
+  // tensor's memory is then kept as long as the communicator.
+  void drop();
+
+ private:
+  Registered(std::shared_ptr<Communicator> communicator, uint64_t id);
+
+  std::shared_ptr<Communicator> communicator_; // null once dropped
+  const uint64_t id_;
+};
+
+} // namespace smfar
