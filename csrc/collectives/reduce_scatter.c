@@ -8,6 +8,17 @@
 
 #include "inputs.h"
 
+/* Would the result go over what another rank is still to read? */
+static int is_in_the_way(const struct call *call, const void *const *send, int parts,
+                         const char *recv, size_t bytes)
+{
+    for (int r = 0; r < parts && parts > 1; r++) {
+        const char *part = send[r];
+        if (r != call->comm->rank && recv < part + bytes && part < recv + bytes) return 1;
+    }
+    return 0;
+}
+
 /* `at` and `bytes` in every part. */
 static enum smfar_status step(struct call *call, const struct plan *plan,
                               const struct inputs *inputs, char *recv, size_t at, size_t bytes,
@@ -31,7 +42,7 @@ enum smfar_status reduce_scatter_run(struct call *call, const struct planned *pl
     enum smfar_status status;
     const struct plan *plan = &planned->plan;
     size_t element = dtype_bytes(call->dtype), total = call->count * element, at = 0;
-    inputs_find(call, send, parts, total, 0, &inputs);
+    inputs_find(call, send, parts, total, is_in_the_way(call, send, parts, recv, total), &inputs);
     do { /* also once for no elements: the others compare what this rank has called */
         size_t bytes = total - at < plan->chunk * element ? total - at : plan->chunk * element;
         status = step(call, plan, &inputs, recv, at, bytes, at + bytes == total);

@@ -77,10 +77,11 @@ def collectives(tensor, group):
     tensor.fill_(rank)
     dist.broadcast(tensor, group_src=2, group=group)
     assert torch.all(tensor == 2)
-    tensor.fill_(3)
-    out = whole[rank * part : (rank + 1) * part]
-    dist.reduce_scatter_tensor(out, whole, group=group)
-    assert torch.all(out == 3 * ranks)
+    for place in (rank, 0):  # its own part, and one that rank 0 is to read
+        tensor.fill_(3)
+        out = whole[place * part : (place + 1) * part]
+        dist.reduce_scatter_tensor(out, whole, group=group)
+        assert torch.all(out == 3 * ranks)
 
 
 def register(algorithm):
