@@ -151,6 +151,48 @@ def test_every_collective(ranks):
     ranks.run(replay_everything, deadline=240)
 
 
+def replay_norm(inside):
+    """The fused all-reduce and RMSNorm, with both kinds of residuals: the bits of a call."""
+    here, rank = device(), dist.get_rank()
+    shape = (257, 4096)
+    weight = torch.linspace(0.5, 1.5, shape[1], device=here).bfloat16()
+
+    def made():
+        like = {"dtype": torch.bfloat16, "device": here}
+        return smfar.empty(*shape, **like) if inside else torch.empty(*shape, **like)
+
+    first, second, residual = made(), made(), made()
+    own = smfar.ops.own_rows(shape[0])
+    shard = torch.empty_like(residual[own])
+
+    def fill_all(iteration):
+        for offset, tensor in enumerate((first, second, residual)):
+            source = rank if offset < 2 else 0  # a residual is the same on every rank
+            values = numbers(source, iteration + offset, tensor.numel(), tensor.dtype)
+            tensor.copy_(values.view(shape))
+        shard.copy_(residual[own])
+
+    def call():
+        smfar.ops.all_reduce_rms_norm_(first, weight, 1e-6, residual)
+        smfar.ops.all_reduce_rms_norm_(second, weight, 1e-6, shard, residual_layout="sharded")
+
+    fill_all(0)
+    graph = capture(call)
+    for iteration in range(REPLAYS // 5):
+        fill_all(iteration)
+        call()
+        want = [tensor.clone() for tensor in (first, second, residual, shard)]
+        fill_all(iteration)
+        graph.replay()
+        got = (first, second, residual, shard)
+        assert all(map(torch.equal, got, want)), iteration
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in the window", "plain"])
+def test_all_reduce_rms_norm(ranks, inside):
+    ranks.run(replay_norm, inside, deadline=120)
+
+
 # ---- several graphs, and called ones ----
 
 

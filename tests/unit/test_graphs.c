@@ -300,6 +300,72 @@ static void test_every_collective(struct ranks_thread *me)
     close_rank(&rank);
 }
 
+/* ---- all-reduce with RMSNorm ---- */
+
+enum { ROWS = 61, HIDDEN = 136, LAYOUTS = 3 };
+
+/* By layout of the sums: what is normalised in place, and what comes with it. */
+struct norms {
+    float x[LAYOUTS][ROWS * HIDDEN], residual[LAYOUTS][ROWS * HIDDEN], sums[LAYOUTS][ROWS * HIDDEN];
+};
+
+static void fill_norms(int rank, int round, struct norms *norms)
+{
+    for (int layout = 0; layout < LAYOUTS; layout++)
+        for (int i = 0; i < ROWS * HIDDEN; i++) {
+            norms->x[layout][i] = (float)calls_value(rank, round + layout, (size_t)i);
+            norms->residual[layout][i] = (float)calls_value(7, round + layout, (size_t)i);
+            norms->sums[layout][i] = -1;
+        }
+}
+
+static void call_norms(struct rank *rank, struct norms *norms, CUstream stream)
+{
+    for (int layout = 0; layout < LAYOUTS; layout++) {
+        float *x = norms->x[layout];
+        struct smfar_rms_norm norm = {.rows = ROWS,
+                                      .hidden = HIDDEN,
+                                      .dtype = SMFAR_F32,
+                                      .eps = 1e-6,
+                                      .sums_layout = (enum smfar_sums)layout};
+        if (layout != SMFAR_SUMS_NONE) norm.residual = norms->residual[layout];
+        if (layout == SMFAR_SUMS_REPLICATED) norm.sums = norms->sums[layout];
+        must(smfar_all_reduce_rms_norm(x, x, &norm, rank->comm, stream));
+    }
+}
+
+/* A replay gives the very bits of a call, since sums and squares of small whole numbers are exact.
+ */
+static void test_norms(struct ranks_thread *me)
+{
+    static struct norms plain[CALLS_RANKS], called[CALLS_RANKS];
+    struct rank rank;
+    open_rank(me, TIMEOUT_MS, &rank);
+    for (int inside = 0; inside < 2; inside++) {
+        void *window;
+        must(smfar_window_alloc(rank.comm, sizeof(struct norms), &window));
+        struct norms *norms = inside ? window : &plain[me->rank], *want = &called[me->rank];
+        begin(&rank);
+        call_norms(&rank, norms, rank.stream);
+        CUgraphExec exec = end(&rank);
+        for (int round = 0; round < 5; round++) {
+            fill_norms(me->rank, round, norms);
+            call_norms(&rank, norms, NULL);
+            must(smfar_comm_wait(rank.comm, smfar_comm_sequence(rank.comm), TIMEOUT_MS));
+            *want = *norms;
+            fill_norms(me->rank, round, norms);
+            EXPECT(memcmp(want, norms, sizeof *want), "nothing was called");
+            OK(program.cuGraphLaunch(exec, rank.stream));
+            OK(driver->cuStreamSynchronize(rank.stream));
+            EXPECT(!memcmp(want, norms, sizeof *want), "round %d, inside %d: rank %d differs",
+                   round, inside, me->rank);
+        }
+        OK(program.cuGraphExecDestroy(exec));
+    }
+    smfar_comm_destroy(rank.comm);
+    close_rank(&rank);
+}
+
 /* ---- refusals ---- */
 
 static void test_refusals(struct ranks_thread *me)
@@ -466,6 +532,8 @@ int main(int argc, char **argv)
     ranks_run(CALLS_RANKS, test_mixed, NULL);
     ranks_run(CALLS_RANKS, test_mixed, &seed); /* over peers */
     ranks_run(CALLS_RANKS, test_every_collective, NULL);
+    ranks_run(CALLS_RANKS, test_norms, NULL);
+    ranks_run(CALLS_RANKS, test_norms, &seed);
     ranks_run(CALLS_RANKS, test_refusals, NULL);
     ranks_run(CALLS_RANKS, test_missing, NULL);
     ranks_run(CALLS_RANKS, test_different, NULL);
