@@ -43,6 +43,7 @@ def add_arguments(parser):
     parser.add_argument("--ranks", type=at_least(2), default=2)
     parser.add_argument("--tokens", type=numbers, default=list(TOKENS), help="e.g. 16,4096")
     parser.add_argument("--hidden", type=numbers, default=list(HIDDEN), help="e.g. 1024,4096")
+    parser.add_argument("--algorithm", help="of all calls of smfar's, e.g. twoshot_peer")
     parser.add_argument("--repeats", type=at_least(2), default=10)
     parser.add_argument("--json", metavar="FILE", help="write every figure there, too")
 
@@ -61,10 +62,13 @@ def rank_main(rank, args, folder):
     group, result = join_on_gpu(rank, args, folder, largest)
     say = print if rank == 0 else lambda *_, **__: None
     say(header(), flush=True)
-    result["norm"] = []
-    for hidden in args.hidden:
-        for tokens in args.tokens:
-            result["norm"] += measure(Shape(tokens, hidden, group), args.repeats, say)
+    result |= {"algorithm": args.algorithm, "norm": []}
+    with smfar.algorithm(args.algorithm):
+        for hidden in args.hidden:
+            for tokens in args.tokens:
+                result["norm"] += measure(Shape(tokens, hidden, group), args.repeats, say)
+    for path in smfar.report(group, "cuda"):
+        say(f"# {path.collective} by {path.algorithm}: {path.reason}")
     say("\n" + smfar.describe(group, "cuda"))
     finish(rank, result, folder)
 
