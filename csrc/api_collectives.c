@@ -295,13 +295,18 @@ enum smfar_status smfar_all_to_all_v(const void *const *send, const size_t *send
                                      enum smfar_dtype dtype, smfar_comm *comm, smfar_stream stream)
 {
     struct call call;
+    void *from[SMFAR_MAX_RANKS], *to[SMFAR_MAX_RANKS];
     if (!send || !recv || !send_count || !recv_count)
         return FAIL(SMFAR_ERR_ARGUMENT, "all_to_all_v: an array is NULL");
     enum smfar_status status = check_counts(comm, send, send_count, recv, recv_count, (int)dtype);
     if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_ALL_TO_ALL_V, 0, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
-    status = all_to_all_v_enqueue(&call, send, send_count, recv, recv_count);
+    for (int r = 0; r < comm->ranks; r++) {
+        from[r] = api_view(&call, send[r], send_count[r]);
+        to[r] = api_view(&call, recv[r], recv_count[r]);
+    }
+    status = all_to_all_v_enqueue(&call, read_only(from), send_count, to, recv_count);
     api_leave(comm);
     return status;
 }

@@ -2,8 +2,10 @@
  * right, to the bit and in place, and stage nothing; what cannot be added is refused on every rank
  * with a sentence; and all of it is given back. Ranks are threads on the software switch, with
  * multicast and without. */
+#define _GNU_SOURCE /* pthread_setname_np */
 #include "../../csrc/comm/comm.h"
 #include "../../csrc/memory/registered.h"
+#include "../../csrc/soft/soft.h"
 #include "ranks.h"
 #include "switch.h"
 
@@ -288,15 +290,85 @@ static void grow(struct ranks_thread *me)
     stand_up(&seat);
 }
 
+/* ---- faults ---- */
+
+static int (*plan_fault)(const struct soft_fault *fault);
+static unsigned (*fault_matches)(int number);
+static void (*clear_faults)(void);
+static pthread_barrier_t meeting;
+
+enum { WITHOUT = 2 }; /* the rank whose calls fail */
+
+/* Both, with one driver call of one rank failing: every rank has the same verdict, and the next try
+ * is as if nothing had happened. */
+static void try_both(struct seat *seat, const char *call, unsigned first)
+{
+    static int fault;
+    uint64_t id = 0;
+    size_t before = seat->comm->window->bytes;
+    if (seat->rank == WITHOUT)
+        fault = plan_fault(&(struct soft_fault){
+            .call = call, .thread = "faulty", .first = first, .times = 1, .result = 1});
+    pthread_barrier_wait(&meeting);
+    enum smfar_status status = smfar_window_reserve(seat->comm, before);
+    if (status == SMFAR_OK)
+        status = smfar_window_register(seat->comm, seat->data, 4 * COUNT, &id);
+    else
+        EXPECT_EQ(seat->comm->window->bytes, before);
+    pthread_barrier_wait(&meeting);
+    int found = fault_matches(fault) >= first;
+    EXPECT_EQ(status != SMFAR_OK, found);
+    if (found) EXPECT_HAS(smfar_last_error(), "failed on rank 2");
+    pthread_barrier_wait(&meeting);
+    if (seat->rank == WITHOUT) clear_faults();
+    pthread_barrier_wait(&meeting);
+    must(smfar_window_deregister(seat->comm, id));
+    must(smfar_window_register(seat->comm, seat->data, 4 * COUNT, &id));
+    sum(seat, seat->data, "twoshot_peer");
+    must(smfar_window_deregister(seat->comm, id));
+}
+
+static void fail_once(struct ranks_thread *me)
+{
+    static const char *const calls[] = {
+        "cuMemCreate",
+        "cuMemExportToShareableHandle",
+        "cuMemImportFromShareableHandle",
+        "cuMemMap",
+        "cuMemSetAccess",
+        "cuMulticastBindMem",
+        "cuMemRetainAllocationHandle",
+        "cuMemGetAllocationPropertiesFromHandle",
+        "cuMemGetAddressRange",
+    };
+    struct seat seat;
+    sit_down(me, &seat);
+    allocate(&seat, 1);
+    if (me->rank == WITHOUT) pthread_setname_np(pthread_self(), "faulty");
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        for (unsigned first = 1; first <= 7; first += 2) /* of these the last ones register */
+            try_both(&seat, calls[i], first);
+    release(&seat);
+    stand_up(&seat);
+}
+
 int main(void)
 {
+    struct driver *driver; /* which loads the switch */
+    must(driver_open(SMFAR_DRIVER_SOFT, &driver));
+    *(void **)&plan_fault = switch_symbol("soft_fault_plan");
+    *(void **)&fault_matches = switch_symbol("soft_fault_matches");
+    *(void **)&clear_faults = switch_symbol("soft_faults_clear");
+    pthread_barrier_init(&meeting, NULL, RANKS);
     for (int no_multicast = 0; no_multicast < 2; no_multicast++) {
         struct group group = {no_multicast};
         ranks_run(RANKS, register_memory, &group);
         ranks_run(RANKS, register_some, &group);
         ranks_run(RANKS, refuse, &group);
         ranks_run(RANKS, grow, &group);
+        ranks_run(RANKS, fail_once, &group);
     }
+    driver_close(driver);
     switch_expect_no_leaks();
     return unit_end();
 }
