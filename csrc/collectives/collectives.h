@@ -46,6 +46,15 @@ enum smfar_status split_mc_enqueue(struct call *call, const struct planned *plan
 enum smfar_status split_peer_enqueue(struct call *call, const struct planned *planned,
                                      const void *send, void *recv);
 
+/* An all-reduce with RMSNorm by split_peer. */
+enum smfar_status split_norm_enqueue(struct call *call, const struct planned *planned,
+                                     const void *send, void *recv,
+                                     const struct smfar_rms_norm *norm);
+
+/* What is the same in every launch of a norm. */
+void norm_fill_args(const struct smfar_rms_norm *norm, const struct plan *plan,
+                    struct norm_kargs *args);
+
 /* Copies between two places of this GPU on the blocks that it is given, or by a copy engine from
  * and to host memory. */
 enum smfar_status copy_inside(struct call *call, int blocks, void *to, const void *from,

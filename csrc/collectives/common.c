@@ -15,12 +15,15 @@ struct plan_cache {
     } entry[CACHED_PLANS];
 };
 
-/* Do the sums of all rows pass through the staging slot beside the results? */
-static int takes_halves(const struct call *call)
+/* Do the sums of all rows go to every rank? */
+static int is_spread(const struct call *call)
 {
     return call->collective == COLLECTIVE_RMS_NORM &&
-           norm_layout(call->root) == SMFAR_SUMS_REPLICATED && !call->place;
+           norm_layout(call->root) == SMFAR_SUMS_REPLICATED;
 }
+
+/* And through the staging slot, beside the results? */
+static int takes_halves(const struct call *call) { return is_spread(call) && !call->place; }
 
 struct plan_query collective_query(const struct call *call)
 {
@@ -31,6 +34,7 @@ struct plan_query collective_query(const struct call *call)
                                .count = call->count,
                                .row = call->row,
                                .halves = takes_halves(call),
+                               .spread = is_spread(call),
                                .ranks = comm->ranks,
                                .captured = call->graph != NULL,
                                .agreed = comm->agreed,
@@ -48,7 +52,7 @@ static int same_call(const struct plan_query *query, const struct call *call)
     return query->ranks && query->count == call->count && (int)query->dtype == call->dtype &&
            (int)query->op == call->op && query->collective == call->collective &&
            query->captured == (call->graph != NULL) && query->row == call->row &&
-           query->halves == takes_halves(call) &&
+           query->halves == takes_halves(call) && query->spread == is_spread(call) &&
            query->hint.fixed_order == plan_hint.fixed_order &&
            query->hint.algorithm == plan_hint.algorithm &&
            query->hint.sm_budget == plan_hint.sm_budget;

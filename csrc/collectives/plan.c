@@ -214,8 +214,7 @@ static uint64_t whole_lines(const struct plan_query *query, size_t bytes)
     return bytes / 128 * 128 / dtype_bytes((int)query->dtype);
 }
 
-/* A share in LEGS legs, but none shorter than is worth a launch and a copy of its own. */
-static size_t leg_bytes(const struct plan_query *query, const struct plan *plan)
+size_t plan_leg(const struct plan_query *query, const struct plan *plan)
 {
     uint64_t elements = query->count < plan->chunk ? query->count : plan->chunk;
     size_t share = elements * dtype_bytes((int)query->dtype) / (size_t)query->ranks;
@@ -245,7 +244,7 @@ static enum smfar_status plan_reduction(const struct plan_query *query, struct p
         plan->chunk =
             whole_lines(query, query->agreed.chunk_bytes / (2 * (size_t)query->ranks - 2)) *
             (uint64_t)query->ranks;
-    if (plan->streams) plan->leg = leg_bytes(query, plan);
+    if (plan->streams) plan->leg = plan_leg(query, plan);
     shape(query, plan);
     say_why(query, plan);
     return SMFAR_OK;

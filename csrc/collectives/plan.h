@@ -38,6 +38,7 @@ struct plan_query {
     uint64_t count;
     uint32_t row; /* elements of a row, of RMS_NORM: a step takes whole ones */
     int halves;   /* the staging slot takes two tensors */
+    int spread;   /* every rank gets the sums, too, of RMS_NORM */
     int ranks;
     int captured; /* in a graph: what streams write and wait for would be the same at each replay */
     struct agreed agreed;
@@ -69,6 +70,10 @@ int plan_budget(const struct plan_query *query, int multicast);
 
 /* May the switch sum? Multicast is on, and nobody has asked for a fixed order. */
 int plan_may_switch(const struct plan_query *query);
+
+/* Bytes of a leg of a split, of whose steps `plan` has the elements: a share in some legs, but none
+ * shorter than is worth a launch and a copy of its own. */
+size_t plan_leg(const struct plan_query *query, const struct plan *plan);
 
 /* plan_norm.c: of RMS_NORM. */
 enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan);

@@ -29,6 +29,8 @@ static void shape(const struct plan_query *query, int multicast, struct plan *pl
     uint64_t count = query->count < plan->chunk ? query->count : plan->chunk;
     uint64_t ranks = (uint64_t)query->ranks, budget = (uint64_t)plan_budget(query, multicast);
     uint64_t rows = (count / query->row + ranks - 1) / ranks; /* a rank's own */
+    uint64_t leg = plan->leg / (query->row * dtype_bytes((int)query->dtype));
+    if (leg && leg < rows) rows = leg;
     if (rows == 0) rows = 1;
     plan->group = group_of(query, multicast);
     plan->blocks = (int)(rows < budget ? rows : budget);
@@ -60,6 +62,29 @@ static enum smfar_status refuse(const struct plan_query *query)
                 name_dtype((int)query->dtype));
 }
 
+/* Rows of a rank in one step of a split: the slot holds those of every other rank twice, inputs and
+ * results. 0 where a split cannot serve. */
+static uint64_t split_rows(const struct plan_query *query)
+{
+    size_t row = query->row * dtype_bytes((int)query->dtype), others = (size_t)query->ranks - 1;
+    if (query->captured || query->spread || !others) return 0;
+    return query->agreed.chunk_bytes / (2 * others) / 128 * 128 / row;
+}
+
+/* In whole rows, of which a leg has as many as plan_leg says, or one. */
+static void plan_split(const struct plan_query *query, struct plan *plan)
+{
+    size_t row = query->row * dtype_bytes((int)query->dtype);
+    plan->algorithm = ALGORITHM_SPLIT_PEER;
+    plan->name = algorithm_names[ALGORITHM_SPLIT_PEER];
+    plan->kernel = kernel_find("rms_norm_split_peer", SMFAR_SUM, query->dtype);
+    plan->streams = 1;
+    plan->chunk = split_rows(query) * (uint64_t)query->ranks * query->row;
+    size_t rows = plan_leg(query, plan) / row;
+    plan->leg = (rows ? rows : 1) * row;
+    snprintf(plan->reason, sizeof(plan->reason), "it was asked for");
+}
+
 enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan)
 {
     enum algorithm wish = query->hint.algorithm;
@@ -69,6 +94,11 @@ enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan)
     plan->kernel =
         kernel_find(multicast ? "rms_norm_mc" : "rms_norm_peer", SMFAR_SUM, query->dtype);
     if (plan->kernel == KERNELS || query->hint.sm_budget == SMFAR_NO_SMS) return refuse(query);
+    if (wish == ALGORITHM_SPLIT_PEER && split_rows(query)) {
+        plan_split(query, plan);
+        shape(query, 0, plan);
+        return SMFAR_OK;
+    }
     enum smfar_status status = cut_rows(query, plan);
     if (status != SMFAR_OK) return status;
     shape(query, multicast, plan);

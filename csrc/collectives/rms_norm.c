@@ -30,6 +30,16 @@ static uint32_t weight_type(const struct smfar_rms_norm *norm)
     }
 }
 
+void norm_fill_args(const struct smfar_rms_norm *norm, const struct plan *plan,
+                    struct norm_kargs *args)
+{
+    args->weight = (uint64_t)(uintptr_t)norm->weight;
+    args->weight_type = weight_type(norm);
+    args->hidden = (uint32_t)norm->hidden;
+    args->group = (uint32_t)plan->group;
+    args->eps = (float)norm->eps;
+}
+
 static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
 static size_t lesser(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -83,11 +93,7 @@ static enum smfar_status step(struct call *call, const struct plan *plan,
     place_chunk(call, tensors, begin * tensors->row, &args.common);
     share_rows(call, norm, begin, end, &args);
     place_sums(call, plan, tensors, begin * tensors->row, &args);
-    args.weight = (uint64_t)(uintptr_t)norm->weight;
-    args.weight_type = weight_type(norm);
-    args.hidden = (uint32_t)norm->hidden;
-    args.group = (uint32_t)plan->group;
-    args.eps = (float)norm->eps;
+    norm_fill_args(norm, plan, &args);
     return channel_launch(call, plan->kernel, plan->blocks, plan->threads, end == norm->rows,
                           &args.common);
 }
@@ -120,7 +126,10 @@ enum smfar_status rms_norm_enqueue(struct call *call, const void *send, void *re
     if (norm->sums_layout == SMFAR_SUMS_REPLICATED &&
         !window_offset(window, norm->sums, bytes, &call->place))
         call->place = 0;
-    enum smfar_status status = collective_begin(call, &planned);
+    enum smfar_status status = collective_plan(call, &planned);
+    if (status != SMFAR_OK) return status;
+    if (planned->plan.streams) return split_norm_enqueue(call, planned, send, recv, norm);
+    status = collective_start(call, planned);
     if (status != SMFAR_OK) return status;
     return channel_end(call, run(call, planned, &tensors));
 }

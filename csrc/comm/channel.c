@@ -18,8 +18,9 @@ static uint32_t hash_call(const struct call *call)
 {
     uint64_t scale;
     memcpy(&scale, &call->scale, sizeof(scale));
-    /* the others write to that place by my number, not by theirs */
-    uint64_t place = call->collective == COLLECTIVE_RMS_NORM ? call->place : 0;
+    /* kernels of others write to that place by my number, not by theirs; copies do not */
+    int told = call->collective == COLLECTIVE_RMS_NORM && !call->streams;
+    uint64_t place = told ? call->place : 0;
     uint64_t words[] = {(uint64_t)call->collective,
                         (uint64_t)call->dtype,
                         (uint64_t)call->op,

@@ -82,7 +82,7 @@ static int describe_norm(const struct page_entry *entry, char *text, size_t size
     int weight = norm_weight(entry->root);
     int n = snprintf(text, size, "rows of %u, eps %.9g, %s weight, %s", entry->row, entry->scale,
                      weight < 0 ? "no" : name_dtype(weight), layouts[norm_layout(entry->root)]);
-    if (entry->place)
+    if (entry->place && norm_layout(entry->root) == SMFAR_SUMS_REPLICATED)
         n += snprintf(text + n, size - (size_t)n, " at byte %llu of the window",
                       (unsigned long long)entry->place);
     return n + snprintf(text + n, size - (size_t)n, ", ");

@@ -10,6 +10,7 @@
 
 #include "../ref/ref.h"
 #include "check.h"
+#include "norm.h"
 #include "scene.h"
 
 enum { GUARD = 512, LINE = 128, POISON = 0xff };
@@ -350,6 +351,7 @@ int check_alone_seed(struct rig *rig, enum kernel_id id, uint64_t seed)
     case_make(id, level, seed, &c);
     c.count = random_below(&random, most[random_below(&random, 4)]);
     if (random_below(&random, 2)) c.threads = 32;
+    if (norm_is(id)) return check_rms_norm(rig, &c);
     enum check_end end = random_below(&random, 8) ? END_WELL : END_FAILED;
     /* nobody else goes on after an abort */
     if (end == END_FAILED && is_file(&c, "all_reduce_split_mc") && random_below(&random, 2))

@@ -1,5 +1,5 @@
 /* Checks one launch of an rms_norm kernel on every rank: results, sums, guards, and that nothing
- * else was touched. */
+ * else was touched. The kernel of a split, which meets nobody, gets all rows on every rank. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ struct scene {
     const struct check_case *c;
     struct norm_case norm;
     struct norm_data data;
-    size_t element, bytes;
+    size_t element, bytes, stride; /* from one slot to the next, of a split */
     struct norm_kargs args[RIG_MAX_RANKS];
     struct region region[RIG_MAX_RANKS][REGIONS];
 };
@@ -35,6 +35,12 @@ struct scene {
 static int is_staged(const struct check_case *c)
 {
     return c->place == STAGED || c->place == STAGED_IN_PLACE;
+}
+
+/* Do results go where the rank's own input is? */
+static int is_in_place(const struct scene *s, int r)
+{
+    return case_is_alone(s->c->id) ? !s->region[r][DST].at : s->c->place == STAGED_IN_PLACE;
 }
 
 static unsigned char *allocate(size_t bytes)
@@ -75,6 +81,26 @@ static void place_chunk(struct scene *s, const struct rig_rank *me, int r, uint6
     if (has_input) region_begin(&region[SRC], src, s->data.input[r], s->bytes, state);
     region[SRC].frozen = c->place != STAGED_IN_PLACE;
     if (has_output) region_begin(&region[DST], dst, NULL, s->bytes, state);
+}
+
+/* The others' inputs in slots; my own aligned or not, where the results go too or to another place.
+ */
+static void place_slots(struct scene *s, const struct rig_rank *me, int r, uint64_t *state)
+{
+    struct region *region = s->region[r];
+    size_t off = s->c->place < 3 ? 0 : s->element * (size_t)s->c->offset;
+    size_t all = s->stride * (size_t)(s->c->ranks - 1);
+    unsigned char *inputs = allocate(all);
+    memset(inputs, POISON, all);
+    for (int other = 0, i = 0; other < s->c->ranks; other++)
+        if (other != r) memcpy(inputs + s->stride * (size_t)i++, s->data.input[other], s->bytes);
+    region_begin(&region[CHUNK], me->window + RIG_HEAP + GUARD, inputs, all, state);
+    region[CHUNK].frozen = 1;
+    free(inputs);
+    region_begin(&region[SRC], me->src + FIRST + GUARD + off, s->data.input[r], s->bytes, state);
+    if (s->c->place % 2 == 0) return;
+    region[SRC].frozen = 1;
+    region_begin(&region[DST], me->dst + FIRST + GUARD + off, NULL, s->bytes, state);
 }
 
 /* Beside the chunk, in step with it modulo 16 or not: the residual and the sums. */
@@ -119,7 +145,8 @@ static void fill_arguments(struct scene *s, struct rig *rig, int r)
     rig_arguments(rig, r, (int)(c->seed >> 8 & (RIG_CHANNELS - 1)), &common);
     args->common = common;
     args->common.src = region[SRC].at;
-    args->common.dst = c->place == STAGED_IN_PLACE ? region[SRC].at : region[DST].at;
+    args->common.dst = is_in_place(s, r) ? region[SRC].at : region[DST].at;
+    args->common.stride = (uint32_t)s->stride;
     args->common.offset = region[CHUNK].at - common.window;
     args->common.count = c->count;
     args->common.timeout_ns = TIMEOUT_NS;
@@ -138,7 +165,12 @@ static void scene_begin(struct scene *s, struct rig *rig)
     norm_data_make(s->c, &s->norm, &s->data);
     for (int r = 0; r < rig->ranks; r++) {
         norm_arguments(&s->norm, r, rig->ranks, s->c->threads, s->c->seed, &s->args[r]);
-        place_chunk(s, &rig->rank[r], r, &state);
+        if (case_is_alone(s->c->id)) {
+            s->args[r].first = 0;
+            s->args[r].rows = (uint32_t)s->norm.rows;
+            place_slots(s, &rig->rank[r], r, &state);
+        } else
+            place_chunk(s, &rig->rank[r], r, &state);
         place_sums(s, &rig->rank[r], r, &state);
         place_weight(s, &rig->rank[r], r, &state);
         for (int i = 0; i < REGIONS; i++) {
@@ -201,7 +233,7 @@ static int check_values(const struct scene *s, int r, const char *what, const st
 
 static const struct region *result_of(const struct scene *s, int r)
 {
-    if (s->c->place == STAGED_IN_PLACE) return &s->region[r][SRC];
+    if (is_in_place(s, r)) return &s->region[r][SRC];
     return s->region[r][DST].at ? &s->region[r][DST] : &s->region[r][CHUNK];
 }
 
@@ -256,6 +288,19 @@ static void scene_end(struct scene *s)
     norm_data_free(&s->data);
 }
 
+/* What a split does not do, and what the slots have no room for, is left out. */
+static void fit_split(struct check_case *c, struct scene *s, size_t hidden)
+{
+    enum { LINE = 128 };
+    size_t row = hidden * s->element, others = (size_t)c->ranks - 1;
+    while (others * (s->bytes + 3 * LINE) > RIG_AREA - 2 * GUARD)
+        s->bytes -= row;
+    c->count = s->bytes / s->element;
+    s->stride = (s->bytes + LINE - 1) / LINE * LINE + LINE * (c->seed % 3);
+    norm_case_make(c, hidden, &s->norm);
+    s->norm.sums = s->norm.sums % 2 ? OWN_SUMS : NO_SUMS;
+}
+
 int check_rms_norm(struct rig *rig, const struct check_case *level)
 {
     struct check_case c = *level;
@@ -265,6 +310,7 @@ int check_rms_norm(struct rig *rig, const struct check_case *level)
     c.count = norm_size(c.seed, &hidden);
     s.bytes = c.count * s.element;
     norm_case_make(&c, hidden, &s.norm);
+    if (case_is_alone(c.id)) fit_split(&c, &s, hidden);
     scene_begin(&s, rig);
     launch(&s, rig);
     read_all(&s, rig);

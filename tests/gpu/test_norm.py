@@ -60,6 +60,37 @@ def test_in_place(ranks, where):
     ranks.run(compare_in_place, where)
 
 
+def compare_split(where):
+    """The bits of one launch, at sizes of several legs and steps, and odd ones."""
+    for dtype in FLOATS:
+        for shape in ((1, 4096), (5, 7), (17, 1000), (4096, 4096), (9000, 8192), (2, 40_000)):
+            x, residual, weight, _, _ = setting(shape, dtype, torch.float32)
+            if where == "window" and x.nbytes < 100 << 20:
+                x = smfar.empty(*shape, dtype=dtype, device=x.device).copy_(x)
+            mine, outcomes = x.clone(), []
+            for algorithm in ("twoshot_peer", "split_peer"):
+                shard = residual[smfar.ops.own_rows(shape[0])].clone()
+                with smfar.algorithm(algorithm):
+                    smfar.ops.all_reduce_rms_norm_(x.copy_(mine), weight, EPS)
+                    first = x.clone()
+                    smfar.ops.all_reduce_rms_norm_(
+                        x.copy_(mine), weight, EPS, shard, residual_layout="sharded"
+                    )
+                outcomes.append((first, x.clone(), shard))
+            if shape[-1] % 8 == 0:  # whole vectors
+                assert all(map(torch.equal, *outcomes)), (dtype, shape)
+            for got, want in zip(*outcomes, strict=True):
+                close(got.double(), want.double(), dtype)
+            same_everywhere(x)
+    paths = smfar.report(device="cuda")
+    assert any(p.algorithm == "split_peer" for p in paths if "rms_norm" in p.collective)
+
+
+@pytest.mark.parametrize("where", ["plain", "window"])
+def test_split(ranks, where):
+    ranks.run(compare_split, where, deadline=180)
+
+
 def repeat_calls():
     """Many calls in a row, on a stream of their own, results feeding the next, as layers do."""
     x, residual, weight, _, _ = setting((96, 2048), torch.bfloat16, torch.bfloat16)

@@ -4,6 +4,7 @@ from mutation import mutation
 
 MC = "rms_norm_mc"
 PEER = "rms_norm_peer"
+SPLIT_PEER = "rms_norm_split_peer"
 
 NORM = [
     mutation(
@@ -138,5 +139,35 @@ NORM = [
         "        setp.eq.u64 %p, %to, 0;\n",
         "        setp.eq.u64 %p, 0, 0;\n",
         kernels=PEER,
+    ),
+    mutation(
+        "split norm: those behind me come one place late",
+        "norm_split_begin.ptxh",
+        "        @%p sub.u32 %other, %other, 1;\n",
+        kernels=SPLIT_PEER,
+    ),
+    mutation(
+        "split norm: my own input is looked for in the slot",
+        "norm_split_begin.ptxh",
+        "        @%mine mov.b64 %at, %src;\n",
+        kernels=SPLIT_PEER,
+    ),
+    mutation(
+        "split norm: warps do not wait for the addresses",
+        "norm_split_begin.ptxh",
+        "        bar.sync 0;\n",
+        kernels=SPLIT_PEER,
+    ),
+    mutation(
+        "split norm: vectors of a residual that does not give them",
+        "norm_split_begin.ptxh",
+        "        or.b64 %all, %all, %residual;\n",
+        kernels=SPLIT_PEER,
+    ),
+    mutation(
+        "split norm: no results of vectors",
+        "norm_finish.ptxh",
+        "    st.global.v4.b32 [%address], VEC(0);\n",
+        kernels=SPLIT_PEER,
     ),
 ]

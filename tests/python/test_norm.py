@@ -252,3 +252,31 @@ def refuse():
 
 def test_refusals(ranks):
     ranks.run(refuse)
+
+
+def split():
+    """Copy engines carry the rows: the bits of one launch, where the sums go to nobody else."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for dtype in FLOATS[:3]:
+        *inputs, residual = parts((300, 512), dtype, ranks)
+        weight = weight_of(512, dtype)
+        own = smfar.ops.own_rows(300)
+        outcomes = []
+        for algorithm in ("twoshot_peer", "split_peer"):
+            for made in (inputs[rank].clone, smfar.empty):
+                x = made() if made is not smfar.empty else made(300, 512, dtype=dtype, device="cpu")
+                x.copy_(inputs[rank])
+                plain, shard = x.clone(), residual[own].clone()
+                with smfar.algorithm(algorithm):
+                    smfar.ops.all_reduce_rms_norm_(plain, weight, EPS)
+                    smfar.ops.all_reduce_rms_norm_(x, weight, EPS, shard, residual_layout="sharded")
+                outcomes.append((plain, x, shard))
+                same_everywhere(x)
+        for outcome in outcomes[1:]:
+            assert all(map(torch.equal, outcome, outcomes[0])), dtype
+    paths = smfar.report(device="cpu")
+    assert any(p.algorithm == "split_peer" for p in paths if "rms_norm" in p.collective)
+
+
+def test_split(ranks):
+    ranks.run(split)

@@ -7,12 +7,13 @@
 #include "ranks.h"
 #include "switch.h"
 
-enum { LARGEST = 20000, MOST_RANKS = 4, TIMEOUT_MS = 20000 };
+enum { LARGEST = 20000, MOST_RANKS = 4, MOST_SPLIT = 8, TIMEOUT_MS = 20000 };
 #define EPS 1e-6
 
 struct options {
     int no_multicast;
     size_t chunk_bytes;
+    const char *algorithm;
 };
 
 static void must(enum smfar_status status)
@@ -178,8 +179,14 @@ static void sit(struct seat *seat, struct ranks_thread *me, const struct options
     }
 }
 
+static void ask(const char *algorithm)
+{
+    must(smfar_hint_set(&(struct smfar_hint){.algorithm = algorithm}));
+}
+
 static void stand(struct seat *seat)
 {
+    ask(NULL);
     for (int i = 0; i < 3; i++)
         free(seat->plain[i]);
     smfar_comm_destroy(seat->comm);
@@ -190,8 +197,53 @@ static void all_layouts(struct ranks_thread *me)
     static const size_t sizes[][2] = {{0, 8}, {1, 33}, {3, 16}, {7, 1}, {64, 100}, {40, 257}};
     struct seat seat;
     sit(&seat, me, me->extra);
+    ask(((const struct options *)me->extra)->algorithm);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         run_layouts(&seat, sizes[i][0], sizes[i][1]);
+    stand(&seat);
+}
+
+static uint64_t calls_by(const struct seat *seat, const char *algorithm)
+{
+    struct smfar_path path;
+    for (int i = 0; smfar_comm_path(seat->comm, i, &path) == SMFAR_OK; i++)
+        if (strcmp(path.algorithm, algorithm) == 0) return path.calls;
+    return 0;
+}
+
+/* A split gives the bits of one launch, in legs and in steps, wherever tensors lie; it is not taken
+ * where every rank is to get the sums. */
+static void same_bits(struct ranks_thread *me)
+{
+    static const size_t sizes[][2] = {{3, 16}, {64, 100}, {41, 256}, {6, 3000}};
+    static float kept[MOST_SPLIT][2][LARGEST];
+    float(*want)[LARGEST] = kept[me->rank];
+    struct seat seat;
+    uint64_t calls = 0;
+    sit(&seat, me, me->extra);
+    for (unsigned i = 0; i < 4 * 8 * 2; i++) {
+        struct one one = {.rows = sizes[i % 4][0],
+                          .hidden = sizes[i % 4][1],
+                          .weighted = (int)(i & 1),
+                          .windows = i / 4 % 8,
+                          .layout = i / 32 ? SMFAR_SUMS_SHARDED : SMFAR_SUMS_NONE,
+                          .residual = i / 32 != 0};
+        size_t count = one.rows * one.hidden;
+        ask("twoshot_peer");
+        run_one(&seat, &one);
+        memcpy(want[0], tensor(&seat, &one, RESULT), sizeof want[0]);
+        memcpy(want[1], tensor(&seat, &one, SUMS), sizeof want[1]);
+        ask("split_peer");
+        run_one(&seat, &one);
+        EXPECT(!memcmp(want[0], tensor(&seat, &one, RESULT), count * sizeof(float)) &&
+                   !memcmp(want[1], tensor(&seat, &one, SUMS), sizeof want[1]),
+               "%zu x %zu, windows %u: rank %d of %d has other bits", one.rows, one.hidden,
+               one.windows, seat.rank, seat.ranks);
+        EXPECT_EQ(calls_by(&seat, "split_peer"), ++calls);
+    }
+    struct one spread = {.rows = 3, .hidden = 16, .layout = SMFAR_SUMS_REPLICATED};
+    run_one(&seat, &spread);
+    EXPECT_EQ(calls_by(&seat, "split_peer"), calls);
     stand(&seat);
 }
 
@@ -294,15 +346,19 @@ static void one_differs(struct ranks_thread *me)
 
 int main(void)
 {
-    struct options options[] = {{0, 0}, {1, 0}, {0, 4096}, {1, 4096}};
-    struct difference differences[] = {{{0, 0}, another_eps, "eps 1e-05"},
-                                       {{0, 0}, another_shape, "rows of 4"},
-                                       {{1, 0}, another_weight, "f32 weight"},
-                                       {{1, 0}, another_layout, "sharded residual"},
-                                       {{0, 0}, another_place, "of the window"}};
-    for (int i = 0; i < 4; i++)
+    struct options options[] = {{0, 0, NULL},     {1, 0, NULL},         {0, 4096, NULL},
+                                {1, 4096, NULL},  {1, 0, "split_peer"}, {0, 16384, "split_peer"},
+                                {0, 262144, NULL}};
+    struct difference differences[] = {{{0, 0, NULL}, another_eps, "eps 1e-05"},
+                                       {{0, 0, NULL}, another_shape, "rows of 4"},
+                                       {{1, 0, NULL}, another_weight, "f32 weight"},
+                                       {{1, 0, NULL}, another_layout, "sharded residual"},
+                                       {{0, 0, NULL}, another_place, "of the window"}};
+    for (int i = 0; i < 6; i++)
         for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
             ranks_run(ranks, all_layouts, &options[i]);
+    for (int ranks = 2; ranks <= MOST_SPLIT; ranks += ranks > 4 ? 3 : 1)
+        ranks_run(ranks, same_bits, &options[ranks % 2 ? 1 : 6]);
     ranks_run(3, refusals, &options[2]);
     for (size_t i = 0; i < sizeof differences / sizeof *differences; i++)
         ranks_run(3, one_differs, &differences[i]);

@@ -89,6 +89,30 @@ static void check_steps(void)
            (unsigned long long)whole, (unsigned long long)half);
 }
 
+/* By copy engines in whole rows and legs, where that was asked for and can be. */
+static void check_split(void)
+{
+    struct plan_query query = query_of(100000, 1000);
+    query.hint.algorithm = ALGORITHM_SPLIT_PEER;
+    struct plan plan = plan_of(&query);
+    EXPECT_EQ(plan.kernel, KERNEL_rms_norm_split_peer_sum_bf16);
+    EXPECT(plan.streams && plan.algorithm == ALGORITHM_SPLIT_PEER, "%s", plan.name);
+    EXPECT_EQ(plan.chunk % (1000 * 4), 0);
+    EXPECT(plan.chunk / 4 * 2 * 6 <= query.agreed.chunk_bytes, "%llu elements",
+           (unsigned long long)plan.chunk);
+    EXPECT(plan.leg % 2000 == 0 && plan.leg > 0, "%zu bytes", plan.leg);
+    query.spread = 1;
+    EXPECT_HAS(plan_of(&query).name, "fused_peer");
+    query.spread = 0;
+    query.captured = 1;
+    EXPECT_HAS(plan_of(&query).name, "fused_peer");
+    query.captured = 0;
+    query.agreed.chunk_bytes = 8000; /* a row fits, but not of every other rank twice */
+    EXPECT_HAS(plan_of(&query).name, "fused_peer");
+    query.hint.algorithm = ALGORITHM_SPLIT_MC;
+    EXPECT_HAS(plan_of(&query).name, "fused_mc");
+}
+
 static void expect_refusal(const struct plan_query *query, const char *words)
 {
     struct plan plan;
@@ -112,6 +136,7 @@ static void check_refusals(void)
 int main(void)
 {
     check_kernel();
+    check_split();
     check_shapes();
     check_spread();
     check_steps();

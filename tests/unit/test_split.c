@@ -242,13 +242,15 @@ static void expect_no_stores_through_the_switch(void)
     EXPECT(found > 0, "no kernel of split_mc has run");
 }
 
+enum { THEIRS = 200 }; /* every element of rank 1's tensor, before */
+
 /* Element `i` of rank 1's tensor, which lies in this process, has its result. */
 static int has_arrived(const float *tensor, size_t i)
 {
     const volatile float *at = tensor + i;
-    for (int ms = 0; ms < TIMEOUT_MS && *at != 300; ms++)
+    for (int ms = 0; ms < TIMEOUT_MS && *at == THEIRS; ms++)
         usleep(1000);
-    return *at == 300;
+    return *at != THEIRS;
 }
 
 /* Rank 0's launches are let go one by one: with the next still held, the leg before is there. */
@@ -259,18 +261,35 @@ static void watch_legs(const float *theirs)
     EXPECT_EQ(legs, LEGS);
     for (int i = 1; i <= legs; i++) {
         size_t last = i == legs ? SHARE / 4 - 1 : (size_t)i * each - 1; /* legs are a bit longer */
-        EXPECT(theirs[last] != 300, "leg %d has arrived before it was added", i);
+        EXPECT(theirs[last] == THEIRS, "leg %d has arrived before it was added", i);
         atomic_store(gate(), (uint64_t)i);
         EXPECT(has_arrived(theirs, last), "leg %d waits for what comes after it", i);
     }
 }
 
 static const float *tensors[TWO];
+enum { THROUGH_SWITCH, OVER_PEERS, NORM, WAYS };
+
+static enum smfar_status call_way(uint64_t way, float *data, smfar_comm *comm)
+{
+    struct smfar_rms_norm norm = {.rows = ELEMENTS / 64, .hidden = 64, .dtype = SMFAR_F32};
+    if (way == NORM) return smfar_all_reduce_rms_norm(data, data, &norm, comm, NULL);
+    return smfar_all_reduce(data, data, ELEMENTS, SMFAR_F32, SMFAR_SUM, comm, NULL);
+}
+
+static void expect_value(const float *data, float value)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < ELEMENTS; i++)
+        wrong += !(data[i] > value * 0.9999f && data[i] < value * 1.0001f);
+    EXPECT(wrong == 0, "%zu elements are not %g", wrong, (double)value);
+}
 
 static void carry_under_adding(struct ranks_thread *me)
 {
     struct group *group = me->extra;
-    struct smfar_hint hint = {.algorithm = group->seed ? "split_peer" : "split_mc"};
+    struct smfar_hint hint = {.algorithm =
+                                  group->seed == THROUGH_SWITCH ? "split_mc" : "split_peer"};
     smfar_comm *comm = join(me, 0);
     size_t offset;
     void *data;
@@ -285,11 +304,13 @@ static void carry_under_adding(struct ranks_thread *me)
         is_watched = 1;
     }
     pthread_barrier_wait(&group->together);
-    must(smfar_all_reduce(data, data, ELEMENTS, SMFAR_F32, SMFAR_SUM, comm, NULL));
+    must(call_way(group->seed, data, comm));
     is_watched = 0;
     if (me->rank == 0) watch_legs(tensors[1]);
     must(smfar_comm_wait(comm, smfar_comm_sequence(comm), -1));
-    if (me->rank == 0 && !group->seed) expect_multicast_alone(comm->window, offset);
+    expect_value(data, group->seed == NORM ? 1 : 300);
+    if (me->rank == 0 && group->seed == THROUGH_SWITCH)
+        expect_multicast_alone(comm->window, offset);
     pthread_barrier_wait(&group->together);
     smfar_comm_destroy(comm);
 }
@@ -328,7 +349,7 @@ int main(int argc, char **argv)
     driver->cuMemcpyAsync = note_copy;
     driver->cuLaunchKernel = hold_launch;
     pthread_barrier_init(&group.together, NULL, TWO);
-    for (group.seed = 0; group.seed < 2; group.seed++)
+    for (group.seed = 0; group.seed < WAYS; group.seed++)
         ranks_run(TWO, carry_under_adding, &group);
     driver->cuMemcpyAsync = copy;
     driver->cuLaunchKernel = launch;
