@@ -114,7 +114,7 @@ static const char *why_not(const struct plan_query *query)
     switch (query->dtype) {
     case SMFAR_F8_E4M3:
     case SMFAR_F8_E5M2:
-        return "8-bit floats are only moved; convert to bf16 first";
+        return "8-bit floats have sum, avg, min, max and premul_sum; convert to bf16 first";
     case SMFAR_C64:
     case SMFAR_C128:
         return "complex numbers have sum, avg and premul_sum";

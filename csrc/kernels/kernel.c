@@ -24,6 +24,8 @@
 #define TYPE_f32 SMFAR_F32
 #define TYPE_f16 SMFAR_F16
 #define TYPE_bf16 SMFAR_BF16
+#define TYPE_f8_e4m3 SMFAR_F8_E4M3
+#define TYPE_f8_e5m2 SMFAR_F8_E5M2
 #define TYPE_i32 SMFAR_I32
 #define TYPE_i64 SMFAR_I64
 

@@ -44,6 +44,12 @@ int case_is_alone(enum kernel_id id)
 
 int case_meets_nobody(enum kernel_id id) { return id == KERNEL_finish_peer || case_is_alone(id); }
 
+int case_rounds(enum kernel_id id)
+{
+    enum smfar_dtype dtype = kernel_rows[id].dtype;
+    return case_is_push(id) || dtype == SMFAR_F8_E4M3 || dtype == SMFAR_F8_E5M2;
+}
+
 int case_is_scatter(enum kernel_id id)
 {
     return strncmp(kernel_rows[id].file, "reduce_scatter_", 15) == 0;
@@ -125,13 +131,26 @@ static int integer_limit(enum smfar_dtype dtype)
     return 1 << (bits < 30 ? bits : 30);
 }
 
-/* Sizes spread over powers of two; for f16 down to where numbers lose bits, and never so large
- * that 8 of them overflow. */
+/* Powers of two: for f16 down to where numbers lose bits, and never so large that 8 numbers
+ * overflow; for floats of 8 bits so large that some sums do. */
+static int real_exponent(enum smfar_dtype dtype, uint64_t *state)
+{
+    switch (dtype) {
+    case SMFAR_F8_E4M3:
+        return random_below(state, 4) ? (int)random_below(state, 20) - 11 : 8;
+    case SMFAR_F8_E5M2:
+        return random_below(state, 4) ? (int)random_below(state, 34) - 18 : 15;
+    case SMFAR_F16:
+        return (int)random_below(state, 25) - 16;
+    default:
+        return (int)random_below(state, 40) - 20;
+    }
+}
+
 static double real_number(enum smfar_dtype dtype, uint64_t *state)
 {
     double unit = (double)(random_next(state) >> 40) * 0x1p-23 - 1;
-    int exponent =
-        dtype == SMFAR_F16 ? (int)random_below(state, 25) - 16 : (int)random_below(state, 40) - 20;
+    int exponent = real_exponent(dtype, state);
     if (dtype == SMFAR_F64) unit += (double)random_below(state, 1 << 30) * 0x1p-54;
     return ldexp(unit, exponent);
 }

@@ -44,10 +44,8 @@ static void draw_step(struct schedule *s, struct step *step)
         .count = schedule_is_barrier(s) ? 0 : draw_count(s),
         .offset = schedule_random(s, 3) || case_has_own_slots(id) ? 0 : (int)schedule_random(s, 8),
         .place = draw_place(s, id)};
-    if (case_is_push(id)) {
-        step->c.flags = schedule_random(s, 4) == 0;
-        step->c.real = schedule_random(s, 2) ? 2 : 0;
-    }
+    if (case_is_push(id)) step->c.flags = schedule_random(s, 4) == 0;
+    if (case_rounds(id)) step->c.real = schedule_random(s, 2) ? 2 : 0;
     if (norm_is(id)) norm_step_draw(&step->c, &step->norm);
     step->bytes = schedule_is_barrier(s) ? 0 : step->c.count * element_of(step);
     step->parts = case_is_scatter(id) ? s->rig->ranks : 1;

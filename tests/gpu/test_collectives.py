@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from data import MOVABLE, SUMMABLE, anything, expected_average, expected_sum, numbers, same_bits
+from float8 import ACTS, TYPES, check, codes, wanted
 from pairs import OP, PAIRS, folded, part
 
 import smfar
@@ -58,6 +59,20 @@ def reduce_pairs():
 
 def test_every_type_and_op(ranks):
     ranks.run(reduce_pairs)
+
+
+def reduce_float8():
+    rank, ranks, here = dist.get_rank(), dist.get_world_size(), device()
+    for dtype in TYPES:
+        inputs = [codes(r, dtype) for r in range(ranks)]
+        for op in ACTS:
+            tensor = inputs[rank].to(here)
+            dist.all_reduce(tensor, op=op)
+            check(tensor.cpu(), wanted(inputs, op))
+
+
+def test_every_pair_of_codes_of_8_bit_floats(ranks):
+    ranks.run(reduce_float8)
 
 
 def reduce_in_window(plain_ranks):

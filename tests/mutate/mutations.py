@@ -5,9 +5,10 @@ each of these says why.
 """
 
 from data import DATA
+from float8 import FLOAT8
 from norm import NORM
 from order import BARRIER, BLOCKS
 from push import PUSH
 from split import SPLIT
 
-ALL = BARRIER + BLOCKS + DATA + PUSH + SPLIT + NORM
+ALL = BARRIER + BLOCKS + DATA + FLOAT8 + PUSH + SPLIT + NORM

@@ -73,7 +73,7 @@ def missing_reductions():
         (torch.float32, ops.BAND, "band.*f32.*integers"),
         (torch.bfloat16, ops.BXOR, "bxor.*bf16.*integers"),
         (torch.bool, ops.AVG, "avg.*bool.*f32"),
-        (torch.float8_e4m3fn, ops.SUM, "sum.*f8_e4m3.*bf16"),
+        (torch.float8_e4m3fn, ops.PRODUCT, "product.*f8_e4m3.*bf16"),
         (torch.uint16, ops.SUM, "UInt16.*int64"),
         (torch.int32, dist._make_nccl_premul_sum(2.0), "premul_sum.*i32.*f32"),
         (torch.bool, dist._make_nccl_premul_sum(2.0), "premul_sum.*bool.*f32"),

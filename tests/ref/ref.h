@@ -18,8 +18,9 @@ struct ref_call {
     double scale;              /* what averages of floats multiply the sum by */
 };
 
-/* The result in rank order, in fp32 for f16 and bf16, rounded once at the end: the peer kernels
- * must give these very bits (or any NaN for NaN), the switch must whenever no step of a sum rounds.
+/* The result in rank order, in fp32 for floats of 8 and 16 bits, rounded once at the end: the peer
+ * kernels must give these very bits (or any NaN for NaN), the switch must whenever no step of a sum
+ * rounds.
  */
 void ref_all_reduce_twoshot_peer(const struct ref_call *call, void *bits_out);
 
@@ -60,20 +61,20 @@ int ref_precision(enum smfar_dtype dtype);
 /* Half the smallest positive number: the most that rounding adds near zero. Floats only. */
 double ref_smallest_half(enum smfar_dtype dtype);
 
-/* Element `index` of f16, bf16 or f32 data; exact. */
+/* Element `index` of data of f8, f16, bf16 or f32; exact. */
 float ref_load(enum smfar_dtype dtype, const void *data, size_t index);
 
 /* The same of f64 data too. */
 double ref_load_double(enum smfar_dtype dtype, const void *data, size_t index);
 
-/* Rounds to the nearest, ties to even. f16, bf16, f32 and f64. */
+/* Rounds to the nearest, ties to even. Floats only. */
 void ref_store(enum smfar_dtype dtype, void *data, size_t index, double value);
 
 /* Integers: element `index`, and the low bits of `value` into it. */
 int64_t ref_load_integer(enum smfar_dtype dtype, const void *data, size_t index);
 void ref_store_integer(enum smfar_dtype dtype, void *data, size_t index, int64_t value);
 
-/* Converts every f16 and bf16 there and back; returns how many patterns changed. */
+/* Converts every f8, f16 and bf16 there and back; returns how many patterns changed. */
 int ref_number_faults(void);
 
 #endif

@@ -128,7 +128,7 @@ static int is_served(int op, int dtype)
     switch (dtype) {
     case SMFAR_F8_E4M3:
     case SMFAR_F8_E5M2:
-        return 0;
+        return linear || op == SMFAR_MIN || op == SMFAR_MAX;
     case SMFAR_C64:
     case SMFAR_C128:
         return linear;
@@ -151,7 +151,7 @@ static int is_in_switch(int op, int dtype)
     if (dtype == SMFAR_F16) return op == SMFAR_SUM;
     if (dtype == SMFAR_I32 || dtype == SMFAR_I64)
         return linear || op == SMFAR_MIN || op == SMFAR_MAX;
-    return linear && dtype > SMFAR_I64;
+    return linear && dtype > SMFAR_I64 && dtype < SMFAR_F8_E4M3;
 }
 
 static void check_pair(int op, int dtype, enum collective collective)
