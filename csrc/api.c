@@ -112,9 +112,8 @@ enum smfar_status smfar_hint_set(const struct smfar_hint *hint)
     if (hint && hint->algorithm) wish.algorithm = algorithm_named(hint->algorithm);
     if (wish.algorithm == ALGORITHMS)
         return FAIL(SMFAR_ERR_ARGUMENT,
-                    "algorithm \"%s\" is none of twoshot_mc, split_mc, push_peer, oneshot_peer, "
-                    "twoshot_peer, "
-                    "split_peer",
+                    "algorithm \"%s\" is none of twoshot_mc, split_mc, push_mc, push_peer, "
+                    "oneshot_peer, twoshot_peer, split_peer",
                     hint->algorithm);
     if (hint) wish.sm_budget = hint->sm_budget;
     plan_hint = wish;
@@ -166,7 +165,9 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
     struct plan_query query = collective_query(&call);
     status = plan_make(&query, &plan);
     int inside = ptr && lies_inside(comm->window, ptr, count * dtype_bytes((int)dtype));
-    if (status == SMFAR_OK && kernel_rows[plan.kernel].multicast)
+    int whole = status == SMFAR_OK &&
+                (algorithm_is_oneshot(plan.algorithm) || algorithm_is_push(plan.algorithm));
+    if (status == SMFAR_OK && kernel_rows[plan.kernel].multicast && !whole)
         explain_apart(comm, apart, sizeof(apart));
     if (status == SMFAR_OK)
         snprintf(text, size,
@@ -174,8 +175,7 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
                  "%llu elements a step, because %s; the tensor %s%s",
                  name_op((int)op), name_dtype((int)dtype), count, comm->ranks, plan.name,
                  plan.blocks, plan.threads, (unsigned long long)plan.chunk, plan.reason,
-                 plan.algorithm == ALGORITHM_ONESHOT_PEER || plan.algorithm == ALGORITHM_PUSH_PEER
-                     ? "is read and written where it lies"
+                 whole    ? "is read and written where it lies"
                  : inside ? "lies in the window: no staging"
                           : "lies outside the window: copied through a staging slot",
                  apart);

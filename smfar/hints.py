@@ -57,8 +57,8 @@ def algorithm(name):
     until every rank has called; other calls do not.
 
     Args:
-        name: "twoshot_mc", "split_mc", "push_peer", "oneshot_peer", "twoshot_peer", "split_peer",
-            or None for whichever suits.
+        name: "twoshot_mc", "split_mc", "push_mc", "push_peer", "oneshot_peer", "twoshot_peer",
+            "split_peer", or None for whichever suits.
 
     Raises:
         ValueError: no such algorithm.

@@ -111,9 +111,9 @@ enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *
     status = collective_start(call, planned);
     if (status != SMFAR_OK) return status;
     const struct window_channel *channel = call->channel;
-    if (planned->plan.algorithm == ALGORITHM_PUSH_PEER)
+    if (algorithm_is_push(planned->plan.algorithm))
         status = run_whole(call, planned, send, recv, channel->push, channel->push_box);
-    else if (planned->plan.algorithm == ALGORITHM_ONESHOT_PEER)
+    else if (algorithm_is_oneshot(planned->plan.algorithm))
         status = run_whole(call, planned, send, recv, channel->oneshot, channel->oneshot_bytes);
     else
         status = run_twoshot(call, planned, send, recv);

@@ -14,6 +14,8 @@ enum {
     PULL_THREADS = 1024, /* as many bytes in flight as one SM can keep */
     LEAST_THREADS = 128,
     ONESHOT_READS = 512 << 10, /* what each rank may read for the sake of one barrier less */
+    PUSH_MC_READS = 128 << 10, /* by default, of data; see suits */
+    PUSH_MC_RANKS = 8,
     LEGS = 4,
     LEG_LEAST = 64,        /* as a part of the largest step, which takes some 200 us */
     PULL_TILE = 4096,      /* bytes that a warp moves at a time */
@@ -24,8 +26,8 @@ enum {
 _Thread_local struct hint plan_hint;
 
 const char *const algorithm_names[ALGORITHMS] = {
-    "any",          "twoshot_mc", "split_mc", "push_peer", "oneshot_peer",
-    "twoshot_peer", "split_peer", "pull_mc",  "pull_peer",
+    "any",          "twoshot_mc",   "split_mc",   "push_mc", "push_peer",
+    "oneshot_peer", "twoshot_peer", "split_peer", "pull_mc", "pull_peer",
 };
 
 enum algorithm algorithm_named(const char *name)
@@ -49,8 +51,15 @@ static int is_pull(enum algorithm algorithm)
 static int is_mc(enum algorithm algorithm)
 {
     return algorithm == ALGORITHM_TWOSHOT_MC || algorithm == ALGORITHM_SPLIT_MC ||
-           algorithm == ALGORITHM_PULL_MC;
+           algorithm == ALGORITHM_PUSH_MC || algorithm == ALGORITHM_PULL_MC;
 }
+
+int algorithm_is_push(enum algorithm algorithm)
+{
+    return algorithm == ALGORITHM_PUSH_MC || algorithm == ALGORITHM_PUSH_PEER;
+}
+
+int algorithm_is_oneshot(enum algorithm algorithm) { return algorithm == ALGORITHM_ONESHOT_PEER; }
 
 /* Measured for switch kernels elsewhere: two blocks carry a link's share at eight ranks, four at
  * fewer, where each rank reduces more. Over peers eight fill the link. */
@@ -76,8 +85,7 @@ static uint64_t bytes_per_launch(const struct plan_query *query, const struct pl
 {
     uint64_t chunk = query->count < plan->chunk ? query->count : plan->chunk;
     uint64_t bytes = chunk * dtype_bytes(query->dtype);
-    if (plan->algorithm == ALGORITHM_ONESHOT_PEER || plan->algorithm == ALGORITHM_PUSH_PEER ||
-        plan->pull)
+    if (algorithm_is_oneshot(plan->algorithm) || algorithm_is_push(plan->algorithm) || plan->pull)
         return bytes;
     bytes /= (uint64_t)query->ranks;
     return plan->leg && plan->leg < bytes ? plan->leg : bytes;
@@ -97,11 +105,11 @@ static void shape(const struct plan_query *query, struct plan *plan)
     int multicast = is_mc(plan->algorithm);
     uint64_t each = multicast ? MC_BYTES : PEER_BYTES / (uint64_t)query->ranks;
     if (plan->algorithm == ALGORITHM_ONESHOT_PEER) each = 32;
-    if (plan->algorithm == ALGORITHM_PUSH_PEER) each = 16;
+    if (algorithm_is_push(plan->algorithm)) each = 16;
     if (each < 16) each = 16;
     uint64_t threads = (bytes_per_launch(query, plan) + each - 1) / each;
     int most = multicast ? MC_THREADS : PEER_THREADS, budget = plan_budget(query, multicast);
-    int extra = plan->algorithm == ALGORITHM_PUSH_PEER ? 32 : 0; /* a warp that moves no data */
+    int extra = algorithm_is_push(plan->algorithm) ? 32 : 0; /* a warp that moves no data */
     spread(threads, most - extra, budget, plan);
     plan->threads += extra;
     if (plan->threads < LEAST_THREADS) plan->threads = LEAST_THREADS;
@@ -153,12 +161,18 @@ int plan_may_switch(const struct plan_query *query)
     return query->agreed.multicast && !query->agreed.fixed_order && !query->hint.fixed_order;
 }
 
+/* A push sums in rank order; of the switch it needs no sum. */
+static int may_multicast(const struct plan_query *query, enum algorithm algorithm)
+{
+    return algorithm == ALGORITHM_PUSH_MC ? query->agreed.multicast : plan_may_switch(query);
+}
+
 /* The kernel by which an algorithm can serve the call, or KERNELS. */
 static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm algorithm)
 {
     char file[64];
     int whole = query->collective == COLLECTIVE_ALL_REDUCE;
-    if (is_mc(algorithm) && !plan_may_switch(query)) return KERNELS;
+    if (is_mc(algorithm) && !may_multicast(query, algorithm)) return KERNELS;
     if (is_pull(algorithm)) {
         const char *pull = is_mc(algorithm) ? "reduce_scatter_mc" : "reduce_scatter_peer";
         return may_pull(query, algorithm) ? kernel_find(pull, query->op, query->dtype) : KERNELS;
@@ -166,7 +180,7 @@ static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm a
     if (query->collective == COLLECTIVE_REDUCE_SCATTER) return KERNELS;
     if (is_split(algorithm) && (!whole || query->captured)) return KERNELS;
     if (algorithm == ALGORITHM_ONESHOT_PEER && !fits_oneshot(query)) return KERNELS;
-    if (algorithm == ALGORITHM_PUSH_PEER && !fits_push(query)) return KERNELS;
+    if (algorithm_is_push(algorithm) && !fits_push(query)) return KERNELS;
     snprintf(file, sizeof(file), "all_reduce_%s", algorithm_names[algorithm]);
     return kernel_find(file, query->op, query->dtype);
 }
@@ -176,6 +190,8 @@ static void say_why(const struct plan_query *query, struct plan *plan)
     const char *op = name_op(query->op), *dtype = name_dtype(query->dtype);
     if (query->hint.algorithm == plan->algorithm)
         snprintf(plan->reason, sizeof(plan->reason), "it was asked for");
+    else if (plan->algorithm == ALGORITHM_PUSH_MC)
+        snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the tensor small");
     else if (is_mc(plan->algorithm))
         snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the switch has %s of %s",
                  op, dtype);
@@ -188,14 +204,30 @@ static void say_why(const struct plan_query *query, struct plan *plan)
                  query->multicast_reason);
 }
 
+/* Is the algorithm, which can serve, worth it where nobody has asked for it?
+ *
+ * A push through the switch waits for others twice less than a two-shot, 2.7 us, but then each
+ * thread waits for memory once per rank and vector, 0.33 us. So up to 8 ranks, and as much as the
+ * threads of the usual blocks take by about one vector each; over a rank's link this, twice
+ * PUSH_MC_READS as packets, comes in 0.7 us. */
+static int suits(const struct plan_query *query, enum algorithm algorithm)
+{
+    uint64_t bytes = query->count * dtype_bytes(query->dtype);
+    return algorithm != ALGORITHM_PUSH_MC ||
+           (query->ranks <= PUSH_MC_RANKS && bytes <= PUSH_MC_READS / (uint64_t)query->ranks);
+}
+
 /* The first that serves: what was asked for, then the defaults. */
 static enum algorithm choose(const struct plan_query *query)
 {
-    const enum algorithm order[] = {
-        query->hint.algorithm, ALGORITHM_PULL_MC,      ALGORITHM_TWOSHOT_MC,  ALGORITHM_PULL_PEER,
-        ALGORITHM_PUSH_PEER,   ALGORITHM_ONESHOT_PEER, ALGORITHM_TWOSHOT_PEER};
-    int i = order[0] == ALGORITHM_ANY;
-    while (i < 6 && kernel_of(query, order[i]) == KERNELS)
+    static const enum algorithm order[] = {
+        ALGORITHM_PULL_MC,   ALGORITHM_PUSH_MC,      ALGORITHM_TWOSHOT_MC,   ALGORITHM_PULL_PEER,
+        ALGORITHM_PUSH_PEER, ALGORITHM_ONESHOT_PEER, ALGORITHM_TWOSHOT_PEER, ALGORITHM_ANY};
+    enum algorithm wish = query->hint.algorithm;
+    int i = 0;
+    if (wish != ALGORITHM_ANY && kernel_of(query, wish) != KERNELS) return wish;
+    while (order[i] != ALGORITHM_ANY &&
+           (!suits(query, order[i]) || kernel_of(query, order[i]) == KERNELS))
         i++;
     return order[i];
 }
@@ -231,11 +263,11 @@ static enum smfar_status plan_reduction(const struct plan_query *query, struct p
                     name_collective(query->collective), name_op(query->op),
                     name_dtype(query->dtype));
     plan->algorithm = choose(query);
-    plan->kernel = kernel_of(query, plan->algorithm);
-    if (plan->kernel == KERNELS)
+    if (plan->algorithm == ALGORITHM_ANY)
         return FAIL(SMFAR_ERR_UNSUPPORTED, "%s(%s) of %s is not available: %s",
                     name_collective(query->collective), name_op(query->op),
                     name_dtype(query->dtype), why_not(query));
+    plan->kernel = kernel_of(query, plan->algorithm);
     plan->name = algorithm_names[plan->algorithm];
     plan->streams = is_split(plan->algorithm);
     plan->pull = is_pull(plan->algorithm);

@@ -11,6 +11,7 @@ enum algorithm {
     ALGORITHM_ANY,
     ALGORITHM_TWOSHOT_MC,
     ALGORITHM_SPLIT_MC,
+    ALGORITHM_PUSH_MC,
     ALGORITHM_PUSH_PEER,
     ALGORITHM_ONESHOT_PEER,
     ALGORITHM_TWOSHOT_PEER,
@@ -20,6 +21,10 @@ enum algorithm {
     ALGORITHMS
 };
 extern const char *const algorithm_names[ALGORITHMS];
+
+/* Those that take the whole in one launch, and read and write tensors where they lie. */
+int algorithm_is_push(enum algorithm algorithm);
+int algorithm_is_oneshot(enum algorithm algorithm);
 
 /* ALGORITHMS where there is none of this name. */
 enum algorithm algorithm_named(const char *name);

@@ -49,7 +49,11 @@ int case_has_own_slots(enum kernel_id id);
 /* 1 for those whose slots are boxes for packets: RIG_BOXES. */
 int case_is_push(enum kernel_id id);
 
-/* 1 for those whose results depend on rounding, and on the order of ranks, in a way of their own. */
+/* 1 for those that reduce in rank order, whose results have no other bits than the reference's. */
+int case_keeps_order(enum kernel_id id);
+
+/* 1 for those whose results depend on rounding, and on the order of ranks, in a way of their own.
+ */
 int case_rounds(enum kernel_id id);
 
 /* Of a box for the packets of so many bytes of data. */

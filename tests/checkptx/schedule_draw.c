@@ -28,9 +28,10 @@ static enum place draw_place(struct schedule *s, enum kernel_id id)
 /* Between pushes the phases, and so the boxes, are also counted by others. */
 static enum kernel_id draw_id(struct schedule *s)
 {
-    static const char *const others[] = {"all_reduce_oneshot_peer", "all_reduce_twoshot_peer"};
-    unsigned other = case_is_push(s->id) ? schedule_random(s, 6) : 2;
-    if (other >= 2) return s->id;
+    static const char *const others[] = {"all_reduce_oneshot_peer", "all_reduce_twoshot_peer",
+                                         "all_reduce_push_peer", "all_reduce_push_mc"};
+    unsigned other = case_is_push(s->id) ? schedule_random(s, 10) : 4;
+    if (other >= 4) return s->id;
     return kernel_find(others[other], kernel_rows[s->id].op, kernel_rows[s->id].dtype);
 }
 

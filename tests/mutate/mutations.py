@@ -9,6 +9,7 @@ from float8 import FLOAT8
 from norm import NORM
 from order import BARRIER, BLOCKS
 from push import PUSH
+from push_mc import PUSH_MC
 from split import SPLIT
 
-ALL = BARRIER + BLOCKS + DATA + FLOAT8 + PUSH + SPLIT + NORM
+ALL = BARRIER + BLOCKS + DATA + FLOAT8 + PUSH + PUSH_MC + SPLIT + NORM

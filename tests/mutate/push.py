@@ -1,9 +1,10 @@
-"""Faults in all_reduce_push_peer: its packets, its boxes, and packets that are lost."""
+"""Faults in pushes over peers: their packets, their boxes, and packets that are lost."""
 
 from mutation import mutation
 
 KERNEL = "all_reduce_push_peer"
-FILE = "all_reduce_push_peer.ptx"
+FILE = "push.ptxh"
+PEER = "packets_peer.ptxh"
 AWAIT = "await_packets.ptxh"
 
 
@@ -31,6 +32,7 @@ DESCENDING = """        {
         }
         mov.b32 %r, 0;
 RANK:
+#if !defined(PUSHES_TO_ITSELF)
         {
             .reg .b32 %x;
             sub.u32 %x, %ranks, 1;
@@ -72,13 +74,13 @@ PACKETS = [
     ),
     of_push(
         "the first pair is not cleared",
-        FILE,
-        "        st.relaxed.sys.global.v2.b64 [%box], {%none, %none};\n",
+        PEER,
+        "    st.relaxed.sys.global.v2.b64 [%box], {%none, %none};",
     ),
     of_push(
         "the second pair is not cleared",
-        FILE,
-        "        st.relaxed.sys.global.v2.b64 [%box+512], {%none, %none};\n",
+        PEER,
+        "    st.relaxed.sys.global.v2.b64 [%box+512], {%none, %none};",
     ),
     of_push(
         "cleared to something else",
@@ -88,8 +90,8 @@ PACKETS = [
     ),
     of_push(
         "the last packets are not pushed",
-        FILE,
-        "        st.relaxed.sys.global.v2.b64 [%peer+512], {%one2, %one3};\n",
+        PEER,
+        "    st.relaxed.sys.global.v2.b64 [%peer+512], {%one2, %one3};\n",
     ),
     of_push(
         "pairs of packets overlap",
@@ -133,21 +135,21 @@ BOXES = [
     ),
     of_push(
         "one rank is pushed to, again and again",
-        FILE,
-        "        mul.wide.u32 %arg, %r, 8;\n",
-        "        mov.b64 %arg, 0;\n",
+        PEER,
+        "    mul.wide.u32 %arg, %r, 8;\n",
+        "    mov.b64 %arg, 0;\n",
     ),
     of_push(
         "the last rank is not pushed to",
-        FILE,
-        "        setp.ge.u32 %p, %k, %ranks;\n",
-        "        add.u32 %k, %k, 1;\n        setp.ge.u32 %p, %k, %ranks;\n"
-        "        sub.u32 %k, %k, 1;\n",
+        PEER,
+        "    setp.ge.u32 %p, %k, %ranks;\n",
+        "    add.u32 %k, %k, 1;\n    setp.ge.u32 %p, %k, %ranks;\n    sub.u32 %k, %k, 1;\n",
     ),
     of_push(
         "ranks are added from the last one down",
         FILE,
-        "        mov.b32 %r, 0;\nRANK:\n        setp.ne.u32 %p, %r, %rank;\n",
+        "        mov.b32 %r, 0;\nRANK:\n#if !defined(PUSHES_TO_ITSELF)\n"
+        "        setp.ne.u32 %p, %r, %rank;\n",
         DESCENDING,
     ),
     of_push(

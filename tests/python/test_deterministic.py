@@ -43,7 +43,7 @@ def same_bits():
             assert torch.equal(results(group, 1, window)[0], first[0])
         text = smfar.explain(torch.empty(COUNT), group=group)
         assert "peer" in text and "a fixed order was asked for" in text
-    algorithms = ("push_peer", "oneshot_peer", "twoshot_peer", "split_peer")
+    algorithms = ("push_mc", "push_peer", "oneshot_peer", "twoshot_peer", "split_peer")
     for algorithm in algorithms:
         with smfar.algorithm(algorithm):
             assert torch.equal(results(groups[0], 1)[0], first[0]), algorithm

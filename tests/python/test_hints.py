@@ -54,6 +54,9 @@ def fall_back():
     with smfar.algorithm("oneshot_peer"):
         assert "oneshot_peer" in explained(1000)
         assert explained() == default  # too large for it
+    with smfar.algorithm("push_mc"):
+        assert "push_mc" in explained(1000) and "asked for" in explained(1000)
+        assert explained() == default
     with smfar.algorithm("split_mc"):
         tensor = torch.full((100,), 2, dtype=torch.int64)  # of which it has no kernel
         dist.all_reduce(tensor, op=dist.ReduceOp.PRODUCT)

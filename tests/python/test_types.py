@@ -37,20 +37,23 @@ def expected(count, dtype, op):
     return want
 
 
-def reduce_pairs(multicast):
+def reduce_pairs(multicast, algorithm):
     rank, group = dist.get_rank(), group_of("smfar", multicast)
     for number, (dtype, op) in enumerate(PAIRS):
         for count in COUNTS:
             tensor = part(rank, count, dtype)
             if number % 2:  # in the window; else staged
                 tensor = smfar.empty(count, dtype=dtype, device="cpu", group=group).copy_(tensor)
-            dist.all_reduce(tensor, op=op, group=group)
+            with smfar.algorithm(algorithm):
+                dist.all_reduce(tensor, op=op, group=group)
             assert same_bits(tensor, expected(count, dtype, op)), (dtype, op, count)
 
 
-@pytest.mark.parametrize("multicast", [True, False])
-def test_every_type_and_op(ranks, multicast):
-    ranks.run(reduce_pairs, multicast)
+@pytest.mark.parametrize(
+    ("multicast", "algorithm"), [(True, None), (True, "twoshot_mc"), (False, None)]
+)
+def test_every_type_and_op(ranks, multicast, algorithm):
+    ranks.run(reduce_pairs, multicast, algorithm)
 
 
 def is_in_switch(dtype, op):
@@ -64,7 +67,7 @@ def is_in_switch(dtype, op):
 def explain_pairs():
     dist.barrier()
     for dtype, op in PAIRS:
-        said = smfar.explain(1000, op=op, dtype=dtype, device="cpu")
+        said = smfar.explain(200_000, op=op, dtype=dtype, device="cpu")
         path = "twoshot_mc" if is_in_switch(dtype, op) else "_peer"  # which depends on the size
         assert path in said, (dtype, op, said)
 

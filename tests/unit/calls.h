@@ -85,8 +85,8 @@ static inline struct calls_one calls_draw(uint64_t *state, int number, size_t mo
     static const enum smfar_dtype dtypes[] = {SMFAR_F32, SMFAR_F16, SMFAR_BF16, SMFAR_I32,
                                               SMFAR_I64};
     static const enum smfar_op ops[] = {SMFAR_SUM, SMFAR_SUM, SMFAR_MIN, SMFAR_MAX};
-    static const char *const algorithms[] = {"split_mc", "oneshot_peer", "split_peer",
-                                             "twoshot_peer", "push_peer"};
+    static const char *const algorithms[] = {"split_mc",     "oneshot_peer", "split_peer",
+                                             "twoshot_peer", "push_peer",    "twoshot_mc"};
     uint32_t kind = calls_random(state) % 10;
     struct calls_one one = {.number = number,
                             .kind = kind < 6   ? CALLS_ALL_REDUCE
@@ -96,8 +96,8 @@ static inline struct calls_one calls_draw(uint64_t *state, int number, size_t mo
                             .dtype = dtypes[calls_random(state) % 5],
                             .op = ops[calls_random(state) % 4],
                             .root = (int)(calls_random(state) % CALLS_RANKS)};
-    uint32_t wish = calls_random(state) % 8;
-    if (wish < 5) one.algorithm = algorithms[wish];
+    uint32_t wish = calls_random(state) % 9;
+    if (wish < 6) one.algorithm = algorithms[wish];
     if (one.kind == CALLS_ALL_GATHER) most /= CALLS_RANKS;
     one.count = calls_random(state) % (2u << calls_random(state) % 15);
     if (one.count > most) one.count = most;

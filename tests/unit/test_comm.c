@@ -147,7 +147,7 @@ static void window_memory(struct ranks_thread *me)
 static void reports(struct ranks_thread *me)
 {
     const struct options *options = me->extra;
-    const char *algorithm = options->no_multicast ? "push_peer" : "twoshot_mc";
+    const char *algorithm = options->no_multicast ? "push_peer" : "push_mc";
     smfar_comm *comm = join(me);
     struct smfar_path path;
     char text[4096] = "";
@@ -163,8 +163,14 @@ static void reports(struct ranks_thread *me)
     EXPECT_HAS(path.algorithm, algorithm);
     EXPECT_EQ(path.calls, 1);
     EXPECT_EQ(path.bytes, 4000);
-    EXPECT_EQ(path.staged_bytes, options->no_multicast ? 0 : 4000);
+    EXPECT_EQ(path.staged_bytes, 0);
     EXPECT_EQ(smfar_comm_path(comm, 1, &path), SMFAR_ERR_ARGUMENT);
+    must(smfar_hint_set(&(struct smfar_hint){.algorithm = "twoshot_peer"}));
+    check_sum(me, comm, plain_tensor(me), 1000);
+    must(smfar_hint_set(NULL));
+    must(smfar_comm_path(comm, 1, &path));
+    EXPECT_HAS(path.algorithm, "twoshot_peer");
+    EXPECT_EQ(path.staged_bytes, 4000);
     smfar_comm_destroy(comm);
 }
 

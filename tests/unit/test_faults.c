@@ -207,6 +207,7 @@ static void use_interiors(struct ranks_thread *me)
     smfar_comm *comm = join(me, 0);
     must(smfar_window_alloc(comm, MOST * sizeof(float), &range));
     float *data = range;
+    must(smfar_hint_set(&(struct smfar_hint){.algorithm = "twoshot_mc"}));
     for (int i = 0; i < 60; i++)
         sum(me, comm, data + i * 37 % 1000, (size_t)(i * 83 % 4000));
     must(smfar_explain(comm, data + MOST - 10, 10, SMFAR_F32, SMFAR_SUM, text, sizeof text));

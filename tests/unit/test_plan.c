@@ -63,13 +63,43 @@ static void check_oneshot(void)
     EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
 }
 
-/* The smallest, where packets have boxes; with a switch only when asked for. */
+/* Through the switch up to what its blocks take at once, or up to a box when asked for; in any
+ * order of sums, since it makes its own. */
+static void check_push_mc(void)
+{
+    struct plan_query query = query_of(SMFAR_SUM, SMFAR_BF16, 16 << 10);
+    query.agreed.push_bytes = 64 << 10;
+    struct plan plan = plan_of(&query);
+    EXPECT_HAS(plan.name, "push_mc");
+    EXPECT_EQ(plan.kernel, KERNEL_all_reduce_push_mc_sum_bf16);
+    EXPECT(plan.blocks >= 2 && plan.blocks <= 4 && plan.threads <= 1024, "%d x %d", plan.blocks,
+           plan.threads);
+    EXPECT(plan.blocks * (plan.threads - 32) * 16 >= 32 << 10, "a vector for each thread");
+    query.hint.fixed_order = 1;
+    EXPECT_HAS(plan_of(&query).name, "push_mc");
+    query.count++;
+    EXPECT_HAS(plan_of(&query).name, "push_peer");
+    query.hint.fixed_order = 0;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_mc");
+    query.hint.algorithm = ALGORITHM_PUSH_MC;
+    EXPECT_HAS(plan_of(&query).name, "push_mc");
+    query.count = (32 << 10) + 1; /* more than fits a box */
+    EXPECT_HAS(plan_of(&query).name, "twoshot_mc");
+    query.count = 1000;
+    query.agreed.multicast = 0;
+    EXPECT_HAS(plan_of(&query).name, "push_peer");
+    query.hint.algorithm = ALGORITHM_ANY;
+    query.agreed.multicast = 1;
+    query.ranks = 9; /* each thread would wait for memory too often */
+    EXPECT_HAS(plan_of(&query).name, "twoshot_mc");
+}
+
+/* The smallest, where packets have boxes. */
 static void check_push(void)
 {
     struct plan_query query = query_of(SMFAR_SUM, SMFAR_BF16, 8 << 10);
     query.agreed.oneshot_bytes = 256 << 10;
     query.agreed.push_bytes = 16 << 10;
-    EXPECT_HAS(plan_of(&query).name, "twoshot_mc");
     query.hint.algorithm = ALGORITHM_PUSH_PEER;
     EXPECT_HAS(plan_of(&query).name, "push_peer");
     EXPECT_HAS(plan_of(&query).reason, "asked for");
@@ -325,6 +355,7 @@ int main(void)
 {
     check_algorithm();
     check_oneshot();
+    check_push_mc();
     check_push();
     check_pull();
     check_pairs();

@@ -1,5 +1,6 @@
-/* The ways of one all-reduce over peers give the same bits, wherever tensors lie, and each is taken
- * up to the size that its slots or boxes have room for. Types and values are checkptx's matter. */
+/* The ways of one all-reduce in rank order give the same bits, wherever tensors lie, and each is
+ * taken up to the size that its slots or boxes have room for. Types and values are checkptx's
+ * matter. */
 #include "../../csrc/comm/comm.h"
 #include "../../csrc/comm/names.h"
 #include "ranks.h"
@@ -106,10 +107,11 @@ static void ways(struct ranks_thread *me)
     REQUIRE(push && push <= ROOM && oneshot > push, "boxes of %zu bytes, slots of %zu", push,
             oneshot);
     check_way(me, comm, space, "push_peer", push);
+    if (!config.no_multicast) check_way(me, comm, space, "push_mc", push);
     check_way(me, comm, space, "oneshot_peer", push);
     /* without a wish; and what exceeds a box, with one */
-    const char *usual = config.no_multicast ? "push_peer" : "twoshot_mc";
-    reduce(comm, NULL, usual, plain, plain, push / 4, 0);
+    reduce(comm, NULL, config.no_multicast ? "push_peer" : "push_mc", plain, plain, 1000, 0);
+    reduce(comm, NULL, config.no_multicast ? "push_peer" : "twoshot_mc", plain, plain, push / 4, 0);
     reduce(comm, "push_peer", config.no_multicast ? "oneshot_peer" : "twoshot_mc", plain, plain,
            push / 4 + 1, 0);
     smfar_window_free(comm, window);

@@ -1,0 +1,95 @@
+"""Faults in pushes through the switch."""
+
+from mutation import mutation
+from push import AWAIT, FILE
+
+KERNEL = "all_reduce_push_mc"
+PACKETS = "packets_mc.ptxh"
+STORE = "    multimem.st.relaxed.sys.global.b64 [%all"
+CLEAR = "    st.relaxed.sys.global.b64 [%box"
+
+
+def of_push(name, file, old, new="", **more):
+    return mutation("push_mc: " + name, file, old, new, kernels=KERNEL, **more)
+
+
+def in_halves(first, second):
+    """A packet as two words, which may come apart."""
+    words = {"data": "[%all], %data", "flag": "[%all+4], %flag"}
+    return (
+        "    { .reg .b32 %data, %flag; mov.b64 {%data, %flag}, %one0;\n"
+        + "".join(f"    multimem.st.relaxed.sys.global.b32 {words[w]};\n" for w in (first, second))
+        + "    }\n"
+    )
+
+
+PUSH_MC = [
+    *(
+        of_push(f"packet {one} is not stored", PACKETS, f"{STORE}{at}], %{one};\n")
+        for one, at in (("one0", ""), ("one1", "+256"), ("one2", "+512"), ("one3", "+768"))
+    ),
+    *(
+        of_push(f"the packet at {at or 0} is not cleared", PACKETS, f"{CLEAR}{at}], %none;")
+        for at in ("", "+256", "+512", "+768")
+    ),
+    of_push("a packet in halves", PACKETS, f"{STORE}], %one0;\n", in_halves("data", "flag")),
+    of_push(
+        "a packet in halves, flag first", PACKETS, f"{STORE}], %one0;\n", in_halves("flag", "data")
+    ),
+    of_push("packets overlap", PACKETS, f"{STORE}+256]", f"{STORE}+128]"),
+    of_push(
+        "lanes are apart as over peers",
+        "all_reduce_push_mc.ptx",
+        "#define LANE_LOG2 3",
+        "#define LANE_LOG2 4",
+    ),
+    of_push(
+        "it adds its own before they have come",
+        FILE,
+        '#include "await_packets.ptxh"\n',
+        '        setp.eq.u32 %p, %r, %rank;\n        @%p bra ADD;\n#include "await_packets.ptxh"\n',
+    ),
+    of_push("one set of boxes", FILE, "        add.s64 %boxes, %boxes, %at;\n"),
+    of_push(
+        "boxes change every second phase",
+        FILE,
+        "        and.b32 %x, %epoch, 1;\n",
+        "        shr.b32 %x, %epoch, 1;\n        and.b32 %x, %x, 1;\n",
+    ),
+    of_push(
+        "odd ranks take the other boxes",
+        FILE,
+        "        and.b32 %x, %epoch, 1;\n",
+        "        xor.b32 %x, %epoch, %rank;\n        and.b32 %x, %x, 1;\n",
+    ),
+    of_push("two sets of boxes overlap", FILE, "        mul.lo.u32 %x, %x, %ranks;\n"),
+    of_push(
+        "everybody pushes into box 0",
+        FILE,
+        "        cvt.u64.u32 %box, %rank;\n",
+        "        mov.b64 %box, 0;\n",
+    ),
+    of_push("no wait for the others", FILE, '#include "wait.ptxh"\n'),
+    of_push("nobody arrives", FILE, "#include ARRIVE\n"),
+    of_push(
+        "the epoch stays",
+        FILE,
+        "        add.u32 %before, %epoch, 1;\n",
+        "        mov.b32 %before, %epoch;\n",
+    ),
+    of_push(
+        "no flag tested", AWAIT, "    setp.ne.u32 %p, %set, 0;\n", "    setp.ne.u32 %p, 1, 0;\n"
+    ),
+    of_push("counted without order", FILE, "atom.acq_rel.gpu", "atom.relaxed.gpu"),
+    of_push(
+        "the first block to end marks it done",
+        FILE,
+        "        setp.ne.u32 %p, %before, %limit;\n",
+        "        setp.ne.u32 %p, %before, 0;\n",
+    ),
+    of_push(
+        "a warp goes on without its packets",
+        FILE,
+        "        @%late bra TAKEN;\n",
+    ),
+]
