@@ -112,8 +112,8 @@ enum smfar_status smfar_hint_set(const struct smfar_hint *hint)
     if (hint && hint->algorithm) wish.algorithm = algorithm_named(hint->algorithm);
     if (wish.algorithm == ALGORITHMS)
         return FAIL(SMFAR_ERR_ARGUMENT,
-                    "algorithm \"%s\" is none of twoshot_mc, split_mc, push_mc, push_peer, "
-                    "oneshot_peer, twoshot_peer, split_peer",
+                    "algorithm \"%s\" is none of twoshot_mc, split_mc, push_mc, oneshot_mc, "
+                    "push_peer, oneshot_peer, twoshot_peer, split_peer",
                     hint->algorithm);
     if (hint) wish.sm_budget = hint->sm_budget;
     plan_hint = wish;

@@ -199,14 +199,15 @@ SMFAR_EXPORT enum smfar_status smfar_comm_wait(smfar_comm *comm, uint64_t sequen
 
 /* What the calling thread wishes for its later calls. The budget changes how many blocks a kernel
  * has and nothing else, so ranks may differ in it. The algorithm, and SMFAR_NO_SMS, must be the
- * same on every rank; calls that the algorithm cannot serve take the usual way. With "split_mc",
- * "split_peer" and SMFAR_NO_SMS streams wait for other ranks, and copies go straight into their
- * tensors: a call blocks the host until every rank has called. */
+ * same on every rank; calls that the algorithm cannot serve take the usual way, but for sums of
+ * floats by "oneshot_mc", whose ranks could get different bits: SMFAR_ERR_UNSUPPORTED. With
+ * "split_mc", "split_peer" and SMFAR_NO_SMS streams wait for other ranks, and copies go straight
+ * into their tensors: a call blocks the host until every rank has called. */
 enum { SMFAR_NO_SMS = -1 };
 struct smfar_hint {
     int sm_budget;         /* most blocks; 0: the communicator's; SMFAR_NO_SMS: no kernel at all */
-    const char *algorithm; /* "twoshot_mc", "split_mc", "push_mc", "push_peer", "oneshot_peer",
-                              "twoshot_peer", "split_peer"; NULL: whichever suits */
+    const char *algorithm; /* "twoshot_mc", "split_mc", "push_mc", "oneshot_mc", "push_peer",
+                              "oneshot_peer", "twoshot_peer", "split_peer"; NULL: whichever suits */
 };
 
 /* Replaces the thread's wishes; NULL: none. */

@@ -57,10 +57,12 @@ def algorithm(name):
     until every rank has called; other calls do not.
 
     Args:
-        name: "twoshot_mc", "split_mc", "push_mc", "push_peer", "oneshot_peer", "twoshot_peer",
-            "split_peer", or None for whichever suits.
+        name: "twoshot_mc", "split_mc", "push_mc", "oneshot_mc", "push_peer", "oneshot_peer",
+            "twoshot_peer", "split_peer", or None for whichever suits.
 
     Raises:
         ValueError: no such algorithm.
+        NotImplementedError: by the all-reduce itself, of a sum or an average of floats for which
+            "oneshot_mc" was asked: ranks could get different bits.
     """
     return _wish(algorithm=name)

@@ -14,8 +14,9 @@ enum {
     PULL_THREADS = 1024, /* as many bytes in flight as one SM can keep */
     LEAST_THREADS = 128,
     ONESHOT_READS = 512 << 10, /* what each rank may read for the sake of one barrier less */
-    PUSH_MC_READS = 128 << 10, /* by default, of data; see suits */
+    SMALL_READS = 128 << 10,   /* by default, of all ranks' data through the switch; see suits */
     PUSH_MC_RANKS = 8,
+    ONESHOT_MC_RANKS = 7, /* and more, where there is a push */
     LEGS = 4,
     LEG_LEAST = 64,        /* as a part of the largest step, which takes some 200 us */
     PULL_TILE = 4096,      /* bytes that a warp moves at a time */
@@ -26,7 +27,7 @@ enum {
 _Thread_local struct hint plan_hint;
 
 const char *const algorithm_names[ALGORITHMS] = {
-    "any",          "twoshot_mc",   "split_mc",   "push_mc", "push_peer",
+    "any",          "twoshot_mc",   "split_mc",   "push_mc", "oneshot_mc", "push_peer",
     "oneshot_peer", "twoshot_peer", "split_peer", "pull_mc", "pull_peer",
 };
 
@@ -51,7 +52,8 @@ static int is_pull(enum algorithm algorithm)
 static int is_mc(enum algorithm algorithm)
 {
     return algorithm == ALGORITHM_TWOSHOT_MC || algorithm == ALGORITHM_SPLIT_MC ||
-           algorithm == ALGORITHM_PUSH_MC || algorithm == ALGORITHM_PULL_MC;
+           algorithm == ALGORITHM_PUSH_MC || algorithm == ALGORITHM_ONESHOT_MC ||
+           algorithm == ALGORITHM_PULL_MC;
 }
 
 int algorithm_is_push(enum algorithm algorithm)
@@ -59,7 +61,10 @@ int algorithm_is_push(enum algorithm algorithm)
     return algorithm == ALGORITHM_PUSH_MC || algorithm == ALGORITHM_PUSH_PEER;
 }
 
-int algorithm_is_oneshot(enum algorithm algorithm) { return algorithm == ALGORITHM_ONESHOT_PEER; }
+int algorithm_is_oneshot(enum algorithm algorithm)
+{
+    return algorithm == ALGORITHM_ONESHOT_MC || algorithm == ALGORITHM_ONESHOT_PEER;
+}
 
 /* Measured for switch kernels elsewhere: two blocks carry a link's share at eight ranks, four at
  * fewer, where each rank reduces more. Over peers eight fill the link. */
@@ -179,7 +184,7 @@ static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm a
     }
     if (query->collective == COLLECTIVE_REDUCE_SCATTER) return KERNELS;
     if (is_split(algorithm) && (!whole || query->captured)) return KERNELS;
-    if (algorithm == ALGORITHM_ONESHOT_PEER && !fits_oneshot(query)) return KERNELS;
+    if (algorithm_is_oneshot(algorithm) && !fits_oneshot(query)) return KERNELS;
     if (algorithm_is_push(algorithm) && !fits_push(query)) return KERNELS;
     snprintf(file, sizeof(file), "all_reduce_%s", algorithm_names[algorithm]);
     return kernel_find(file, query->op, query->dtype);
@@ -190,7 +195,7 @@ static void say_why(const struct plan_query *query, struct plan *plan)
     const char *op = name_op(query->op), *dtype = name_dtype(query->dtype);
     if (query->hint.algorithm == plan->algorithm)
         snprintf(plan->reason, sizeof(plan->reason), "it was asked for");
-    else if (plan->algorithm == ALGORITHM_PUSH_MC)
+    else if (plan->algorithm == ALGORITHM_PUSH_MC || plan->algorithm == ALGORITHM_ONESHOT_MC)
         snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the tensor small");
     else if (is_mc(plan->algorithm))
         snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the switch has %s of %s",
@@ -209,20 +214,26 @@ static void say_why(const struct plan_query *query, struct plan *plan)
  * A push through the switch waits for others twice less than a two-shot, 2.7 us, but then each
  * thread waits for memory once per rank and vector, 0.33 us. So up to 8 ranks, and as much as the
  * threads of the usual blocks take by about one vector each; over a rank's link this, twice
- * PUSH_MC_READS as packets, comes in 0.7 us. */
+ * SMALL_READS as packets, comes in 0.7 us. A one-shot waits once less, 1.4 us, and copies in, 0.7
+ * us: from 7 ranks on that is less than a push. Its data, SMALL_READS, take 0.3 us. */
 static int suits(const struct plan_query *query, enum algorithm algorithm)
 {
     uint64_t bytes = query->count * dtype_bytes(query->dtype);
-    return algorithm != ALGORITHM_PUSH_MC ||
-           (query->ranks <= PUSH_MC_RANKS && bytes <= PUSH_MC_READS / (uint64_t)query->ranks);
+    int small = bytes <= SMALL_READS / (uint64_t)query->ranks;
+    if (algorithm == ALGORITHM_PUSH_MC) return small && query->ranks <= PUSH_MC_RANKS;
+    if (algorithm == ALGORITHM_ONESHOT_MC)
+        return small &&
+               (query->ranks >= ONESHOT_MC_RANKS || kernel_of(query, ALGORITHM_PUSH_MC) == KERNELS);
+    return 1;
 }
 
 /* The first that serves: what was asked for, then the defaults. */
 static enum algorithm choose(const struct plan_query *query)
 {
     static const enum algorithm order[] = {
-        ALGORITHM_PULL_MC,   ALGORITHM_PUSH_MC,      ALGORITHM_TWOSHOT_MC,   ALGORITHM_PULL_PEER,
-        ALGORITHM_PUSH_PEER, ALGORITHM_ONESHOT_PEER, ALGORITHM_TWOSHOT_PEER, ALGORITHM_ANY};
+        ALGORITHM_PULL_MC,      ALGORITHM_ONESHOT_MC,   ALGORITHM_PUSH_MC,
+        ALGORITHM_TWOSHOT_MC,   ALGORITHM_PULL_PEER,    ALGORITHM_PUSH_PEER,
+        ALGORITHM_ONESHOT_PEER, ALGORITHM_TWOSHOT_PEER, ALGORITHM_ANY};
     enum algorithm wish = query->hint.algorithm;
     int i = 0;
     if (wish != ALGORITHM_ANY && kernel_of(query, wish) != KERNELS) return wish;
@@ -255,8 +266,24 @@ size_t plan_leg(const struct plan_query *query, const struct plan *plan)
     return leg / 128 * 128 + 128;
 }
 
+/* Each rank would ask the switch for sums of its own. */
+static int ranks_may_differ(const struct plan_query *query)
+{
+    int sum = query->op == SMFAR_SUM || query->op == SMFAR_AVG || query->op == SMFAR_PREMUL_SUM;
+    int integer = query->dtype <= SMFAR_I64 || query->dtype == SMFAR_BOOL;
+    return query->hint.algorithm == ALGORITHM_ONESHOT_MC && sum && !integer &&
+           query->collective == COLLECTIVE_ALL_REDUCE;
+}
+
 static enum smfar_status plan_reduction(const struct plan_query *query, struct plan *plan)
 {
+    if (ranks_may_differ(query))
+        return FAIL(SMFAR_ERR_UNSUPPORTED,
+                    "%s(%s) of %s by oneshot_mc: each rank reads the sums from the switch itself, "
+                    "which may add in another order for each, so that ranks would get different "
+                    "bits; ask for push_mc or twoshot_mc, or for nothing",
+                    name_collective(query->collective), name_op(query->op),
+                    name_dtype(query->dtype));
     if (query->hint.sm_budget == SMFAR_NO_SMS)
         return FAIL(SMFAR_ERR_UNSUPPORTED,
                     "%s(%s) of %s without an SM: copy engines cannot add; allow one block or more",

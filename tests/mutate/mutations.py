@@ -7,9 +7,10 @@ each of these says why.
 from data import DATA
 from float8 import FLOAT8
 from norm import NORM
+from oneshot_mc import ONESHOT_MC
 from order import BARRIER, BLOCKS
 from push import PUSH
 from push_mc import PUSH_MC
 from split import SPLIT
 
-ALL = BARRIER + BLOCKS + DATA + FLOAT8 + PUSH + PUSH_MC + SPLIT + NORM
+ALL = BARRIER + BLOCKS + DATA + FLOAT8 + PUSH + PUSH_MC + ONESHOT_MC + SPLIT + NORM

@@ -57,6 +57,14 @@ def fall_back():
     with smfar.algorithm("push_mc"):
         assert "push_mc" in explained(1000) and "asked for" in explained(1000)
         assert explained() == default
+    with smfar.algorithm("oneshot_mc"):
+        tensor = torch.full((1001,), dist.get_rank(), dtype=torch.int32)
+        before = calls("all_reduce", "oneshot_mc")
+        dist.all_reduce(tensor)
+        assert (tensor == sum(range(dist.get_world_size()))).all()
+        assert calls("all_reduce", "oneshot_mc") == before + 1
+        with pytest.raises(NotImplementedError, match="different bits; ask for push_mc"):
+            dist.all_reduce(torch.ones(10))
     with smfar.algorithm("split_mc"):
         tensor = torch.full((100,), 2, dtype=torch.int64)  # of which it has no kernel
         dist.all_reduce(tensor, op=dist.ReduceOp.PRODUCT)

@@ -79,11 +79,11 @@ def assert_off(told):
 
 def unequal_offsets():
     rank = dist.get_rank()
-    whole = smfar.empty(2000, device="cpu")
-    part = whole[8 * rank : 8 * rank + 1000]
-    part.copy_(numbers(rank, 0, 1000, torch.float32))
+    whole, count = smfar.empty(60_000, device="cpu"), 50_000  # too many to be pushed
+    part = whole[8 * rank : 8 * rank + count]
+    part.copy_(numbers(rank, 0, count, torch.float32))
     dist.all_reduce(part)
-    assert same_bits(part, expected_sum(dist.get_world_size(), 0, 1000, torch.float32))
+    assert same_bits(part, expected_sum(dist.get_world_size(), 0, count, torch.float32))
     return smfar.explain(part)
 
 

@@ -94,6 +94,43 @@ static void check_push_mc(void)
     EXPECT_HAS(plan_of(&query).name, "twoshot_mc");
 }
 
+/* Each rank asks the switch for everything: only what no order changes. */
+static void check_oneshot_mc(void)
+{
+    struct plan_query query = query_of(SMFAR_MAX, SMFAR_I32, 8 << 10);
+    struct plan plan;
+    query.agreed.push_bytes = query.agreed.oneshot_bytes = 64 << 10;
+    EXPECT_HAS(plan_of(&query).name, "oneshot_mc");
+    EXPECT_EQ(plan_of(&query).kernel, KERNEL_all_reduce_oneshot_mc_max_i32);
+    query.op = SMFAR_SUM; /* is pushed by few ranks */
+    EXPECT_HAS(plan_of(&query).name, "push_mc");
+    query.ranks = 7;
+    query.count = 4 << 10;
+    EXPECT_HAS(plan_of(&query).name, "oneshot_mc");
+    query.dtype = SMFAR_F32;
+    EXPECT_HAS(plan_of(&query).name, "push_mc");
+    query = query_of(SMFAR_BOR, SMFAR_BOOL, (32 << 10) + 1); /* more than pays */
+    query.agreed.oneshot_bytes = 64 << 10;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_mc");
+    query.hint.algorithm = ALGORITHM_ONESHOT_MC;
+    EXPECT_HAS(plan_of(&query).name, "oneshot_mc");
+    EXPECT_HAS(plan_of(&query).reason, "asked for");
+    query.op = SMFAR_SUM; /* of bools: any */
+    EXPECT_HAS(plan_of(&query).name, "oneshot_mc");
+    query.collective = COLLECTIVE_REDUCE;
+    EXPECT_HAS(plan_of(&query).name, "pull_mc");
+    static const enum smfar_dtype floats[] = {SMFAR_F32, SMFAR_BF16, SMFAR_F8_E5M2, SMFAR_C64};
+    for (int i = 0; i < 4; i++) {
+        query = query_of(SMFAR_SUM, floats[i], 100);
+        query.hint.algorithm = ALGORITHM_ONESHOT_MC;
+        EXPECT_EQ(plan_make(&query, &plan), SMFAR_ERR_UNSUPPORTED);
+        EXPECT_HAS(smfar_last_error(), "different bits; ask for push_mc");
+    }
+    query.op = SMFAR_PRODUCT; /* the usual way */
+    query.dtype = SMFAR_F32;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
+}
+
 /* The smallest, where packets have boxes. */
 static void check_push(void)
 {
@@ -356,6 +393,7 @@ int main(void)
     check_algorithm();
     check_oneshot();
     check_push_mc();
+    check_oneshot_mc();
     check_push();
     check_pull();
     check_pairs();

@@ -143,7 +143,7 @@ static void reshape(const struct calls_one *one, smfar_comm *comm, uint64_t *ran
     struct plan *plan = &((struct planned *)(uintptr_t)planned)->plan;
     plan->blocks = 1 + (int)(calls_random(random) % MOST_BLOCKS);
     plan->threads = 32 * (1 + (int)(calls_random(random) % MOST_WARPS));
-    if (plan->algorithm == ALGORITHM_PUSH_PEER) plan->threads += 32; /* a warp that moves no data */
+    if (algorithm_is_push(plan->algorithm)) plan->threads += 32; /* a warp that moves no data */
 }
 
 static void enqueue_one(struct round *round, int r)
@@ -226,7 +226,7 @@ static void create(struct ranks_thread *me)
                                   .no_multicast = group == &groups[1],
                                   .timeout_ms = TIMEOUT_MS,
                                   .window_bytes = 4 << 20,
-                                  .chunk_bytes = group == &groups[1] ? PUSHING_CHUNK : 2 << 10};
+                                  .chunk_bytes = PUSHING_CHUNK};
     smfar_comm *comm = NULL;
     enum smfar_status status = smfar_comm_create(&config, me->store, me->rank, me->ranks, &comm);
     REQUIRE(status == SMFAR_OK, "%s", smfar_last_error());
@@ -281,12 +281,14 @@ static uint64_t calls_by(const smfar_comm *comm, const char *algorithm)
     return calls;
 }
 
-/* Each way over peers that needs no stream's wait has been taken. */
+/* Each way that needs no stream's wait has been taken, through the switch and over peers. */
 static void check_ways(void)
 {
-    static const char *const ways[] = {"push_peer", "oneshot_peer", "twoshot_peer"};
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        EXPECT(calls_by(groups[1].comm[0], ways[i]) > 0, "no call by %s", ways[i]);
+    static const char *const ways[2][3] = {{"push_mc", "oneshot_mc", "twoshot_mc"},
+                                           {"push_peer", "oneshot_peer", "twoshot_peer"}};
+    for (int g = 0; g < 2; g++)
+        for (int i = 0; i < 3; i++)
+            EXPECT(calls_by(groups[g].comm[0], ways[g][i]) > 0, "no call by %s", ways[g][i]);
 }
 
 int main(int argc, char **argv)

@@ -82,6 +82,7 @@ static void check_way(struct ranks_thread *me, smfar_comm *comm, const struct sp
                       const char *way, size_t most_bytes)
 {
     for (int i = 0; i < (int)(sizeof served / sizeof *served); i++) {
+        if (strcmp(way, "oneshot_mc") == 0 && served[i].dtype > SMFAR_I64) continue;
         size_t most = most_bytes / dtype_bytes((int)served[i].dtype);
         const size_t counts[] = {0, 1, 7, 515, most / 3 + 1, most};
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
@@ -108,6 +109,7 @@ static void ways(struct ranks_thread *me)
             oneshot);
     check_way(me, comm, space, "push_peer", push);
     if (!config.no_multicast) check_way(me, comm, space, "push_mc", push);
+    if (!config.no_multicast) check_way(me, comm, space, "oneshot_mc", push);
     check_way(me, comm, space, "oneshot_peer", push);
     /* without a wish; and what exceeds a box, with one */
     reduce(comm, NULL, config.no_multicast ? "push_peer" : "push_mc", plain, plain, 1000, 0);
