@@ -188,6 +188,8 @@ enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text, size_t size)
     if (status != SMFAR_OK) return status;
     int objects, windows, n;
     multicast_count(&objects, &windows);
+    char topology[160];
+    plan_table_topology(comm, topology, sizeof(topology));
     pthread_mutex_lock(&comm->window->lock);
     size_t bytes = comm->window->bytes, registered = registered_bytes(comm->window);
     pthread_mutex_unlock(&comm->window->lock);
@@ -195,10 +197,12 @@ enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text, size_t size)
                  "rank %d of %d on the %s; multicast %s; window of %zu bytes, steps of %zu; "
                  "multicast objects in this process: %d, serving %d windows\n"
                  "  holds %zu bytes of device memory, %zu bytes of host memory shared by the "
-                 "group, %d sockets; %zu bytes of other memory are registered\n",
+                 "group, %d sockets; %zu bytes of other memory are registered\n"
+                 "  plan table: %s; topology %s\n",
                  comm->rank, comm->ranks, comm->driver->name, comm->multicast_reason, bytes,
                  comm->agreed.chunk_bytes, objects, windows, bytes, page_bytes(comm->ranks),
-                 comm->rank == 0 ? comm->ranks - 1 : 1, registered);
+                 comm->rank == 0 ? comm->ranks - 1 : 1, registered, comm->plan_table.source,
+                 topology);
     for (int r = 0; r < comm->ranks && n > 0 && (size_t)n < size; r++) {
         const struct capability *rank = &comm->capability[r];
         n += snprintf(text + n, size - (size_t)n,

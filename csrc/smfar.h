@@ -99,15 +99,16 @@ struct smfar_id {
 /* Zero means the default for every field but driver and device. */
 struct smfar_config {
     enum smfar_driver driver;
-    int device;          /* ordinal; -1: this rank's index among the ranks of its host */
-    int sm_budget;       /* most blocks a kernel may use; also SMFAR_SM_BUDGET */
-    int no_multicast;    /* 1: never use multicast; also SMFAR_MULTICAST=0 */
-    int fixed_order;     /* 1: reductions always in rank order: smfar_fixed_order */
-    int copy_engines;    /* 1: what only moves large data takes no SM, as with SMFAR_NO_SMS; also
-                          * SMFAR_COPY_ENGINES=1; for all ranks or none */
-    int64_t timeout_ms;  /* deadline of every wait; default 600,000 */
-    size_t window_bytes; /* of device memory per rank; default 256 MiB; rounded up */
-    size_t chunk_bytes;  /* the most one step moves; default min(64 MiB, window_bytes / 4) */
+    int device;             /* ordinal; -1: this rank's index among the ranks of its host */
+    int sm_budget;          /* most blocks a kernel may use; also SMFAR_SM_BUDGET */
+    int no_multicast;       /* 1: never use multicast; also SMFAR_MULTICAST=0 */
+    int fixed_order;        /* 1: reductions always in rank order: smfar_fixed_order */
+    int copy_engines;       /* 1: what only moves large data takes no SM, as with SMFAR_NO_SMS; also
+                             * SMFAR_COPY_ENGINES=1; for all ranks or none */
+    int64_t timeout_ms;     /* deadline of every wait; default 600,000 */
+    size_t window_bytes;    /* of device memory per rank; default 256 MiB; rounded up */
+    size_t chunk_bytes;     /* the most one step moves; default min(64 MiB, window_bytes / 4) */
+    const char *plan_table; /* rank 0's: a file of docs/plan.md, "0": none; also SMFAR_PLAN_TABLE */
 };
 
 /* ---- errors ---- */

@@ -37,18 +37,18 @@ int64_t env_number(enum env_id id, int64_t least, int64_t fallback)
     return value;
 }
 
-static int says_no(const char *text)
+int env_says_no(const char *text)
 {
     return text && (!strcmp(text, "0") || !strcasecmp(text, "false") || !strcasecmp(text, "off"));
 }
 
 const char *env_multicast_off(void)
 {
-    if (says_no(env_text(ENV_MULTICAST))) return "SMFAR_MULTICAST=0";
-    if (says_no(env_text(ENV_NCCL_NVLS))) return "NCCL_NVLS_ENABLE=0";
+    if (env_says_no(env_text(ENV_MULTICAST))) return "SMFAR_MULTICAST=0";
+    if (env_says_no(env_text(ENV_NCCL_NVLS))) return "NCCL_NVLS_ENABLE=0";
     const char *torch = env_text(ENV_TORCH_NO_MULTICAST);
-    if (torch && !says_no(torch)) return "TORCH_SYMM_MEM_DISABLE_MULTICAST=1";
+    if (torch && !env_says_no(torch)) return "TORCH_SYMM_MEM_DISABLE_MULTICAST=1";
     const char *nvshmem = env_text(ENV_NVSHMEM_NO_NVLS);
-    if (nvshmem && !says_no(nvshmem)) return "NVSHMEM_DISABLE_NVLS=1";
+    if (nvshmem && !env_says_no(nvshmem)) return "NVSHMEM_DISABLE_NVLS=1";
     return NULL;
 }

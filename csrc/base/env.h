@@ -20,6 +20,9 @@ const char *env_text(enum env_id id);
  * below `least`. */
 int64_t env_number(enum env_id id, int64_t least, int64_t fallback);
 
+/* Is it "0", "false" or "off"? NULL is not. */
+int env_says_no(const char *text);
+
 /* The name of the variable that switches multicast off, with its value ("NCCL_NVLS_ENABLE=0"), or
  * NULL when none does. */
 const char *env_multicast_off(void);

@@ -39,7 +39,8 @@ struct plan_query collective_query(const struct call *call)
                                .captured = call->graph != NULL,
                                .agreed = comm->agreed,
                                .hint = plan_hint,
-                               .multicast_reason = comm->multicast_reason};
+                               .multicast_reason = comm->multicast_reason,
+                               .table = &comm->plan_table};
     if (!query.captured) return query;
     query.agreed.chunk_bytes = comm->agreed.graph_chunk_bytes;
     query.agreed.oneshot_bytes = comm->agreed.graph_oneshot_bytes;

@@ -13,8 +13,7 @@ enum {
     PEER_THREADS = 512,
     PULL_THREADS = 1024, /* as many bytes in flight as one SM can keep */
     LEAST_THREADS = 128,
-    ONESHOT_READS = 512 << 10, /* what each rank may read for the sake of one barrier less */
-    SMALL_READS = 128 << 10,   /* by default, of all ranks' data through the switch; see suits */
+    SMALL_READS = 128 << 10, /* by default, of all ranks' data through the switch; see suits */
     PUSH_MC_RANKS = 8,
     ONESHOT_MC_RANKS = 7, /* and more, where there is a push */
     LEGS = 4,
@@ -26,19 +25,6 @@ enum {
 
 _Thread_local struct hint plan_hint;
 
-const char *const algorithm_names[ALGORITHMS] = {
-    "any",          "twoshot_mc",   "split_mc",   "push_mc", "oneshot_mc", "push_peer",
-    "oneshot_peer", "twoshot_peer", "split_peer", "pull_mc", "pull_peer",
-};
-
-enum algorithm algorithm_named(const char *name)
-{
-    int i = 0;
-    while (i < ALGORITHMS && strcmp(algorithm_names[i], name))
-        i++;
-    return (enum algorithm)i;
-}
-
 static int is_split(enum algorithm algorithm)
 {
     return algorithm == ALGORITHM_SPLIT_MC || algorithm == ALGORITHM_SPLIT_PEER;
@@ -47,13 +33,6 @@ static int is_split(enum algorithm algorithm)
 static int is_pull(enum algorithm algorithm)
 {
     return algorithm == ALGORITHM_PULL_MC || algorithm == ALGORITHM_PULL_PEER;
-}
-
-static int is_mc(enum algorithm algorithm)
-{
-    return algorithm == ALGORITHM_TWOSHOT_MC || algorithm == ALGORITHM_SPLIT_MC ||
-           algorithm == ALGORITHM_PUSH_MC || algorithm == ALGORITHM_ONESHOT_MC ||
-           algorithm == ALGORITHM_PULL_MC;
 }
 
 int algorithm_is_push(enum algorithm algorithm)
@@ -76,13 +55,18 @@ static int default_budget(int multicast, int ranks)
 
 static int least(int a, int b) { return a < b ? a : b; }
 
+/* The budget that was asked for, or else `usual`. */
+static int most_blocks(const struct plan_query *query, int usual)
+{
+    int group = query->agreed.sm_budget, call = query->hint.sm_budget;
+    int budget = call ? call : group ? group : usual;
+    if (group) budget = least(budget, group);
+    return least(budget, query->agreed.resident_blocks);
+}
+
 int plan_budget(const struct plan_query *query, int multicast)
 {
-    int budget = default_budget(multicast, query->ranks);
-    if (query->agreed.sm_budget) budget = query->agreed.sm_budget;
-    if (query->hint.sm_budget) budget = query->hint.sm_budget;
-    if (query->agreed.sm_budget) budget = least(budget, query->agreed.sm_budget);
-    return least(budget, query->agreed.resident_blocks);
+    return most_blocks(query, default_budget(multicast, query->ranks));
 }
 
 /* What one launch reduces or, in a one-shot, reads. */
@@ -107,7 +91,7 @@ static void spread(uint64_t threads, int most, int budget, struct plan *plan)
 /* As many threads as have work. */
 static void shape(const struct plan_query *query, struct plan *plan)
 {
-    int multicast = is_mc(plan->algorithm);
+    int multicast = algorithm_rows[plan->algorithm].multicast;
     uint64_t each = multicast ? MC_BYTES : PEER_BYTES / (uint64_t)query->ranks;
     if (plan->algorithm == ALGORITHM_ONESHOT_PEER) each = 32;
     if (algorithm_is_push(plan->algorithm)) each = 16;
@@ -144,7 +128,7 @@ static int fits_oneshot(const struct plan_query *query)
 {
     uint64_t bytes = query->count * dtype_bytes(query->dtype);
     return query->collective == COLLECTIVE_ALL_REDUCE && bytes <= query->agreed.oneshot_bytes &&
-           bytes <= ONESHOT_READS / (uint64_t)query->ranks;
+           bytes <= WHOLE_BYTES / (uint64_t)query->ranks;
 }
 
 /* No phase that anybody reads after, but twice the bytes, to every rank. */
@@ -157,7 +141,8 @@ static int fits_push(const struct plan_query *query)
 /* Over peers the root of many ranks would read all their tensors alone. */
 static int may_pull(const struct plan_query *query, enum algorithm algorithm)
 {
-    if (query->collective == COLLECTIVE_REDUCE) return is_mc(algorithm) || query->ranks <= 2;
+    if (query->collective == COLLECTIVE_REDUCE)
+        return algorithm_rows[algorithm].multicast || query->ranks <= 2;
     return query->collective == COLLECTIVE_REDUCE_SCATTER;
 }
 
@@ -177,16 +162,17 @@ static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm a
 {
     char file[64];
     int whole = query->collective == COLLECTIVE_ALL_REDUCE;
-    if (is_mc(algorithm) && !may_multicast(query, algorithm)) return KERNELS;
+    if (algorithm_rows[algorithm].multicast && !may_multicast(query, algorithm)) return KERNELS;
     if (is_pull(algorithm)) {
-        const char *pull = is_mc(algorithm) ? "reduce_scatter_mc" : "reduce_scatter_peer";
+        const char *pull =
+            algorithm_rows[algorithm].multicast ? "reduce_scatter_mc" : "reduce_scatter_peer";
         return may_pull(query, algorithm) ? kernel_find(pull, query->op, query->dtype) : KERNELS;
     }
     if (query->collective == COLLECTIVE_REDUCE_SCATTER) return KERNELS;
     if (is_split(algorithm) && (!whole || query->captured)) return KERNELS;
     if (algorithm_is_oneshot(algorithm) && !fits_oneshot(query)) return KERNELS;
     if (algorithm_is_push(algorithm) && !fits_push(query)) return KERNELS;
-    snprintf(file, sizeof(file), "all_reduce_%s", algorithm_names[algorithm]);
+    snprintf(file, sizeof(file), "all_reduce_%s", algorithm_rows[algorithm].name);
     return kernel_find(file, query->op, query->dtype);
 }
 
@@ -195,9 +181,12 @@ static void say_why(const struct plan_query *query, struct plan *plan)
     const char *op = name_op(query->op), *dtype = name_dtype(query->dtype);
     if (query->hint.algorithm == plan->algorithm)
         snprintf(plan->reason, sizeof(plan->reason), "it was asked for");
+    else if (plan->row)
+        snprintf(plan->reason, sizeof(plan->reason), "line %d of the plan table says so",
+                 plan->row->line);
     else if (plan->algorithm == ALGORITHM_PUSH_MC || plan->algorithm == ALGORITHM_ONESHOT_MC)
         snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the tensor small");
-    else if (is_mc(plan->algorithm))
+    else if (algorithm_rows[plan->algorithm].multicast)
         snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the switch has %s of %s",
                  op, dtype);
     else if (query->agreed.multicast && !plan_may_switch(query))
@@ -227,16 +216,18 @@ static int suits(const struct plan_query *query, enum algorithm algorithm)
     return 1;
 }
 
-/* The first that serves: what was asked for, then the defaults. */
-static enum algorithm choose(const struct plan_query *query)
+/* The first that serves: what was asked for, what the table says, then the defaults. */
+static enum algorithm choose(const struct plan_query *query, const struct plan_row *row)
 {
     static const enum algorithm order[] = {
         ALGORITHM_PULL_MC,      ALGORITHM_ONESHOT_MC,   ALGORITHM_PUSH_MC,
         ALGORITHM_TWOSHOT_MC,   ALGORITHM_PULL_PEER,    ALGORITHM_PUSH_PEER,
         ALGORITHM_ONESHOT_PEER, ALGORITHM_TWOSHOT_PEER, ALGORITHM_ANY};
     enum algorithm wish = query->hint.algorithm;
+    enum algorithm told = row ? (enum algorithm)row->algorithm : ALGORITHM_ANY;
     int i = 0;
     if (wish != ALGORITHM_ANY && kernel_of(query, wish) != KERNELS) return wish;
+    if (told != ALGORITHM_ANY && kernel_of(query, told) != KERNELS) return told;
     while (order[i] != ALGORITHM_ANY &&
            (!suits(query, order[i]) || kernel_of(query, order[i]) == KERNELS))
         i++;
@@ -255,6 +246,22 @@ static uint64_t elements_of(const struct plan_query *query, size_t bytes)
 static uint64_t whole_lines(const struct plan_query *query, size_t bytes)
 {
     return bytes / 128 * 128 / dtype_bytes((int)query->dtype);
+}
+
+/* A step as short as the table says. */
+static void cut_chunk(const struct plan_query *query, struct plan *plan)
+{
+    uint64_t ranks = (uint64_t)query->ranks;
+    uint64_t elements = whole_lines(query, plan->row->chunk / ranks) * ranks;
+    if (elements && elements < plan->chunk) plan->chunk = elements;
+}
+
+/* The table's blocks and threads; a budget stays the most. */
+static void reshape(const struct plan_query *query, struct plan *plan)
+{
+    int blocks = plan->row->blocks;
+    if (blocks) plan->blocks = least(blocks, most_blocks(query, blocks));
+    if (plan->row->threads) plan->threads = plan->row->threads;
 }
 
 size_t plan_leg(const struct plan_query *query, const struct plan *plan)
@@ -289,13 +296,16 @@ static enum smfar_status plan_reduction(const struct plan_query *query, struct p
                     "%s(%s) of %s without an SM: copy engines cannot add; allow one block or more",
                     name_collective(query->collective), name_op(query->op),
                     name_dtype(query->dtype));
-    plan->algorithm = choose(query);
+    const struct plan_row *row = plan_table_row(query->table, query->collective,
+                                                query->count * dtype_bytes((int)query->dtype));
+    plan->algorithm = choose(query, row);
     if (plan->algorithm == ALGORITHM_ANY)
         return FAIL(SMFAR_ERR_UNSUPPORTED, "%s(%s) of %s is not available: %s",
                     name_collective(query->collective), name_op(query->op),
                     name_dtype(query->dtype), why_not(query));
+    if (row && row->algorithm == (int)plan->algorithm) plan->row = row;
     plan->kernel = kernel_of(query, plan->algorithm);
-    plan->name = algorithm_names[plan->algorithm];
+    plan->name = algorithm_rows[plan->algorithm].name;
     plan->streams = is_split(plan->algorithm);
     plan->pull = is_pull(plan->algorithm);
     /* the slot holds a share of every other rank twice: inputs and results */
@@ -303,8 +313,10 @@ static enum smfar_status plan_reduction(const struct plan_query *query, struct p
         plan->chunk =
             whole_lines(query, query->agreed.chunk_bytes / (2 * (size_t)query->ranks - 2)) *
             (uint64_t)query->ranks;
+    if (plan->row) cut_chunk(query, plan);
     if (plan->streams) plan->leg = plan_leg(query, plan);
     shape(query, plan);
+    if (plan->row) reshape(query, plan);
     say_why(query, plan);
     return SMFAR_OK;
 }
@@ -346,7 +358,7 @@ static void plan_pull(const struct plan_query *query, struct plan *plan)
     int rooted = collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_SCATTER;
     plan->pull = 1;
     plan->algorithm = ALGORITHM_PULL_PEER;
-    plan->name = algorithm_names[plan->algorithm];
+    plan->name = algorithm_rows[plan->algorithm].name;
     plan->kernel = KERNEL_pull_peer;
     plan->chunk =
         elements_of(query, query->agreed.chunk_bytes / (apart ? (size_t)query->ranks : 1));

@@ -5,30 +5,11 @@
 
 #include "../comm/comm.h"
 #include "../comm/names.h"
-
-/* The ways of reducing. ANY: whichever suits. */
-enum algorithm {
-    ALGORITHM_ANY,
-    ALGORITHM_TWOSHOT_MC,
-    ALGORITHM_SPLIT_MC,
-    ALGORITHM_PUSH_MC,
-    ALGORITHM_ONESHOT_MC,
-    ALGORITHM_PUSH_PEER,
-    ALGORITHM_ONESHOT_PEER,
-    ALGORITHM_TWOSHOT_PEER,
-    ALGORITHM_SPLIT_PEER,
-    ALGORITHM_PULL_MC,
-    ALGORITHM_PULL_PEER,
-    ALGORITHMS
-};
-extern const char *const algorithm_names[ALGORITHMS];
+#include "../comm/plan_table.h"
 
 /* Those that take the whole in one launch, and read and write tensors where they lie. */
 int algorithm_is_push(enum algorithm algorithm);
 int algorithm_is_oneshot(enum algorithm algorithm);
-
-/* ALGORITHMS where there is none of this name. */
-enum algorithm algorithm_named(const char *name);
 
 /* What the calling thread wishes: see smfar_hint_set. */
 struct hint {
@@ -50,6 +31,7 @@ struct plan_query {
     struct agreed agreed;
     struct hint hint;
     const char *multicast_reason;
+    const struct plan_table *table; /* NULL: there is none */
 };
 
 struct plan {
@@ -59,9 +41,10 @@ struct plan {
     int streams;              /* the streams meet; no kernel waits for another rank */
     int pull; /* the kernel reads what this rank wants of every rank, into its own output */
     int blocks, threads;
-    int group;      /* threads to a row, of RMS_NORM */
-    uint64_t chunk; /* elements in one step */
-    size_t leg;     /* bytes that a split all-reduce reduces, and then copies, at a time */
+    int group;                  /* threads to a row, of RMS_NORM */
+    uint64_t chunk;             /* elements in one step */
+    const struct plan_row *row; /* of the plan table, where it has decided */
+    size_t leg; /* bytes that a split all-reduce reduces, and then copies, at a time */
     char reason[160];
 };
 

@@ -76,7 +76,7 @@ static void plan_split(const struct plan_query *query, struct plan *plan)
 {
     size_t row = query->row * dtype_bytes((int)query->dtype);
     plan->algorithm = ALGORITHM_SPLIT_PEER;
-    plan->name = algorithm_names[ALGORITHM_SPLIT_PEER];
+    plan->name = algorithm_rows[ALGORITHM_SPLIT_PEER].name;
     plan->kernel = kernel_find("rms_norm_split_peer", SMFAR_SUM, query->dtype);
     plan->streams = 1;
     plan->chunk = split_rows(query) * (uint64_t)query->ranks * query->row;

@@ -11,8 +11,13 @@
 #include "../kernels/kernel.h"
 #include "../memory/window.h"
 #include "page.h"
+#include "plan_table.h"
 
-enum { COMM_PATHS = 32 };
+enum {
+    COMM_PATHS = 32,
+    /* of all ranks' tensors, what one rank may read or be sent for the sake of a barrier less */
+    WHOLE_BYTES = 512 << 10
+};
 
 /* What every rank has agreed on when the communicator was created. */
 struct agreed {
@@ -27,6 +32,7 @@ struct agreed {
     size_t oneshot_bytes; /* the most that a one-shot takes */
     size_t push_bytes;    /* the most that is pushed in packets */
     size_t graph_chunk_bytes, graph_oneshot_bytes, graph_push_bytes; /* the same in graphs */
+    int ranks_per_device; /* the most that any device carries */
     size_t mailbox_bytes; /* of each pair of ranks, behind the staging slot */
 };
 
@@ -58,7 +64,9 @@ struct smfar_comm {
     struct kernels *kernels;
     struct agreed agreed;
     struct capability capability[SMFAR_MAX_RANKS];
-    char multicast_reason[320]; /* why multicast is on or off */
+    char multicast_reason[320];   /* why multicast is on or off */
+    struct plan_path plan_path;   /* this rank's; rank 0's counts */
+    struct plan_table plan_table; /* rank 0's */
 
     pthread_mutex_t lock; /* one call at a time */
     CUstream stream;
@@ -102,6 +110,13 @@ void comm_set_timeout(struct smfar_comm *comm, int64_t timeout_ms);
  * communicator. A failure destroys it. */
 enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *config,
                             const struct smfar_store *store, const struct smfar_id *id);
+
+/* plan_table.c, collective: all ranks get rank 0's table, of the file that its plan_path names. A
+ * fault in a file that somebody has asked for fails on every rank. */
+enum smfar_status plan_table_share(struct smfar_comm *comm);
+
+/* Writes what a table must say to be for this communicator: "ranks=2 ranks_per_gpu=1 …". */
+void plan_table_topology(const struct smfar_comm *comm, char *text, size_t size);
 
 /* trial.c: does multicast give the right sum on every rank, and do copies to it? Collective. A
  * failure leaves the signals as new. */

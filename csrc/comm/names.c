@@ -1,6 +1,36 @@
 /* See names.h. */
 #include "names.h"
 
+#include <string.h>
+
+enum {
+    WHOLE_RESULT = 1 << COLLECTIVE_ALL_REDUCE,
+    ONE_RESULT = 1 << COLLECTIVE_REDUCE,
+    PARTS = 1 << COLLECTIVE_REDUCE_SCATTER
+};
+
+const struct algorithm_row algorithm_rows[ALGORITHMS] = {
+    [ALGORITHM_ANY] = {"any", 0, 0, 0},
+    [ALGORITHM_TWOSHOT_MC] = {"twoshot_mc", 1, 0, WHOLE_RESULT | ONE_RESULT},
+    [ALGORITHM_SPLIT_MC] = {"split_mc", 1, 0, WHOLE_RESULT},
+    [ALGORITHM_PUSH_MC] = {"push_mc", 1, 1, WHOLE_RESULT},
+    [ALGORITHM_ONESHOT_MC] = {"oneshot_mc", 1, 1, WHOLE_RESULT},
+    [ALGORITHM_PUSH_PEER] = {"push_peer", 0, 1, WHOLE_RESULT},
+    [ALGORITHM_ONESHOT_PEER] = {"oneshot_peer", 0, 1, WHOLE_RESULT},
+    [ALGORITHM_TWOSHOT_PEER] = {"twoshot_peer", 0, 0, WHOLE_RESULT | ONE_RESULT},
+    [ALGORITHM_SPLIT_PEER] = {"split_peer", 0, 0, WHOLE_RESULT},
+    [ALGORITHM_PULL_MC] = {"pull_mc", 1, 0, ONE_RESULT | PARTS},
+    [ALGORITHM_PULL_PEER] = {"pull_peer", 0, 0, ONE_RESULT | PARTS},
+};
+
+enum algorithm algorithm_named(const char *name)
+{
+    int i = 0;
+    while (i < ALGORITHMS && strcmp(algorithm_rows[i].name, name))
+        i++;
+    return (enum algorithm)i;
+}
+
 static const char *const collectives[COLLECTIVES] = {
     [COLLECTIVE_ALL_REDUCE] = "all_reduce",
     [COLLECTIVE_BROADCAST] = "broadcast",

@@ -1,4 +1,4 @@
-/* The words for collectives, types and ops in messages and reports. */
+/* The words for collectives, algorithms, types and ops in messages and reports. */
 #ifndef SMFAR_COMM_NAMES_H
 #define SMFAR_COMM_NAMES_H
 
@@ -18,6 +18,33 @@ enum collective {
     COLLECTIVE_RMS_NORM,
     COLLECTIVES
 };
+
+/* The ways of reducing. ANY: whichever suits. */
+enum algorithm {
+    ALGORITHM_ANY,
+    ALGORITHM_TWOSHOT_MC,
+    ALGORITHM_SPLIT_MC,
+    ALGORITHM_PUSH_MC,
+    ALGORITHM_ONESHOT_MC,
+    ALGORITHM_PUSH_PEER,
+    ALGORITHM_ONESHOT_PEER,
+    ALGORITHM_TWOSHOT_PEER,
+    ALGORITHM_SPLIT_PEER,
+    ALGORITHM_PULL_MC,
+    ALGORITHM_PULL_PEER,
+    ALGORITHMS
+};
+
+struct algorithm_row {
+    const char *name;
+    int multicast;   /* it needs the switch */
+    int whole;       /* a tensor goes in one launch, so there is a most that it takes */
+    unsigned serves; /* a bit for each collective */
+};
+extern const struct algorithm_row algorithm_rows[ALGORITHMS];
+
+/* ALGORITHMS where there is none of this name. */
+enum algorithm algorithm_named(const char *name);
 
 /* What RMS_NORM has in place of a root: how the sums lie, and the weight's type (-1: no weight). */
 static inline int norm_root(enum smfar_sums layout, int weight_dtype)

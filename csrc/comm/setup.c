@@ -18,7 +18,6 @@ enum {
     MOST_CHUNK = 64 << 20,
     LEAST_CHUNK = 64 << 10,
     MOST_ONESHOT = 256 << 10,
-    MOST_PUSHED = 512 << 10, /* into all boxes of a rank at once */
     MOST_MAILBOX = 1 << 20,
     LEAST_MAILBOX = 1 << 10,
     BLOCK_THREADS = 1024
@@ -136,7 +135,7 @@ static void divide_chunk(size_t chunk, int ranks, size_t *oneshot_out, size_t *p
 {
     size_t oneshot = chunk / 4 / 128 * 128, push = chunk / 4;
     *oneshot_out = oneshot < MOST_ONESHOT ? oneshot : MOST_ONESHOT;
-    *push_out = (push < MOST_PUSHED ? push : MOST_PUSHED) / (size_t)ranks / 512 * 512;
+    *push_out = (push < WHOLE_BYTES ? push : WHOLE_BYTES) / (size_t)ranks / 512 * 512;
 }
 
 static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
@@ -170,7 +169,8 @@ static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)
                             : mailbox > MOST_MAILBOX ? MOST_MAILBOX
                                                      : mailbox;
     /* two blocks of 1024 threads fit an SM; half of that is left to others */
-    agreed->resident_blocks = sm_count / most_ranks_per_device(comm);
+    agreed->ranks_per_device = most_ranks_per_device(comm);
+    agreed->resident_blocks = sm_count / agreed->ranks_per_device;
     if (agreed->resident_blocks < 1) agreed->resident_blocks = 1;
     *window_bytes = window;
 }
@@ -186,7 +186,7 @@ static int decide_multicast(struct smfar_comm *comm)
     }
     const char *why = NULL;
     if (comm->ranks == 1) why = "off: one rank needs no switch";
-    if (most_ranks_per_device(comm) > 1) why = "off: several ranks share one device";
+    if (comm->agreed.ranks_per_device > 1) why = "off: several ranks share one device";
     if (why) snprintf(comm->multicast_reason, sizeof(comm->multicast_reason), "%s", why);
     return !why;
 }
@@ -289,8 +289,8 @@ static enum smfar_status build(struct smfar_comm *comm)
 {
     enum smfar_status status;
     size_t window_bytes;
-    int multicast = decide_multicast(comm);
     decide_sizes(comm, &window_bytes);
+    int multicast = decide_multicast(comm);
     TRY(exchange_agree(comm->exchange, check_peers(comm), "checking peer access"));
     TRY(page_create(comm->driver, comm->exchange, &comm->page));
     /* from here on a kernel or a driver call may wait for a rank that has died */
@@ -314,6 +314,7 @@ static enum smfar_status build(struct smfar_comm *comm)
     TRY(exchange_agree(comm->exchange, create_streams(comm), "creating the stream"));
     if (multicast) TRY(try_multicast(comm));
     log_info("multicast is %s", comm->multicast_reason);
+    TRY(plan_table_share(comm));
     return SMFAR_OK;
 fail:
     return status;
@@ -346,6 +347,7 @@ enum smfar_status setup_run(struct smfar_comm *comm, const struct smfar_config *
     if (!timeout) timeout = env_number(ENV_TIMEOUT_MS, 1, DEFAULT_TIMEOUT_MS);
     comm_set_timeout(comm, timeout);
     timeout = atomic_load(&comm->timeout_ms);
+    plan_table_choose(config->plan_table, &comm->plan_path);
     /* here, since the store is to be called on the caller's thread */
     enum smfar_status status =
         store ? exchange_create(store, comm->rank, comm->ranks, timeout, &comm->exchange)

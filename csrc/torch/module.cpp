@@ -43,11 +43,15 @@ Args:
     copy_engines: True takes no SM for all-gathers, broadcasts, all-to-alls, scatters and gathers of
         1 MiB and more for each rank: streams wait, copy engines bring data straight into outputs in the
         window, and the call blocks the host until every rank has called. See smfar.sm_budget(0).
+    plan_table: file of measured choices, as `python -m smfar tune` writes it (docs/plan.md); rank 0's
+        counts for all. "0": none. Default: SMFAR_PLAN_TABLE, else smfar/plan_table in
+        XDG_CONFIG_HOME (or ~/.config) if it is there.
 )";
 
 OptionsPtr makeOptions(std::optional<int> sm_budget, std::optional<bool> multicast,
                        std::optional<milliseconds> timeout, std::optional<int64_t> window_bytes,
-                       bool deterministic, bool copy_engines) {
+                       bool deterministic, bool copy_engines,
+                       const std::optional<std::string>& plan_table) {
   SMFAR_CHECK_ARGUMENT(!sm_budget || *sm_budget > 0, "smfar: sm_budget must be positive");
   SMFAR_CHECK_ARGUMENT(!window_bytes || *window_bytes > 0, "smfar: window_bytes must be positive");
   SMFAR_CHECK_ARGUMENT(!timeout || timeout->count() > 0, "smfar: timeout must be positive");
@@ -58,6 +62,7 @@ OptionsPtr makeOptions(std::optional<int> sm_budget, std::optional<bool> multica
   options->window_bytes = window_bytes.value_or(0);
   options->deterministic = deterministic;
   options->copy_engines = copy_engines;
+  options->plan_table = plan_table.value_or("");
   return options;
 }
 
@@ -183,12 +188,13 @@ void bindOptions(py::module& module) {
       .def(py::init(&makeOptions), py::kw_only(), py::arg("sm_budget") = py::none(),
            py::arg("multicast") = py::none(), py::arg("timeout") = py::none(),
            py::arg("window_bytes") = py::none(), py::arg("deterministic") = false,
-           py::arg("copy_engines") = false)
+           py::arg("copy_engines") = false, py::arg("plan_table") = py::none())
       .def_readonly("sm_budget", &OptionsSmfar::sm_budget)
       .def_readonly("multicast", &OptionsSmfar::multicast)
       .def_readonly("window_bytes", &OptionsSmfar::window_bytes)
       .def_readonly("deterministic", &OptionsSmfar::deterministic)
       .def_readonly("copy_engines", &OptionsSmfar::copy_engines)
+      .def_readonly("plan_table", &OptionsSmfar::plan_table)
       .def_property_readonly("timeout", [](const OptionsSmfar& self) { return self.timeout; })
       .def("__copy__", &copyOptions)
       .def("__deepcopy__",

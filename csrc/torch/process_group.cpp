@@ -62,6 +62,7 @@ smfar_config ProcessGroupSmfar::configFor(c10::Device device) const {
   config.copy_engines = options_->copy_engines;
   config.timeout_ms = options_->timeout.count();
   config.window_bytes = static_cast<size_t>(options_->window_bytes);
+  config.plan_table = options_->plan_table.c_str();
   return config;
 }
 

@@ -23,6 +23,7 @@ struct OptionsSmfar : c10d::Backend::Options {
   bool deterministic = false;
   bool copy_engines = false;
   int64_t window_bytes = 0;
+  std::string plan_table;
   bool timeout_given = false;
 };
 

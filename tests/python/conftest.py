@@ -16,6 +16,7 @@ for name in (
     "DDP_DISABLE_COMM_MEM",
 ):
     os.environ.pop(name, None)
+os.environ["SMFAR_PLAN_TABLE"] = "0"  # not the table of whoever runs the tests
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ enum {
 
 static const char *const algorithms[] = {"split_peer", "twoshot_peer", "oneshot_peer", "split_mc",
                                          "twoshot_mc"};
-enum { ALGORITHMS = 5, IN_RANK_ORDER = 3 };
+enum { WAYS = 5, IN_RANK_ORDER = 3 };
 
 struct group {
     size_t chunk_bytes;
@@ -126,7 +126,7 @@ static void run_round(struct seat *seat, uint64_t *ours)
     if (seat->count > MOST) seat->count = MOST;
     int where = (int)(calls_random(ours) % 3), in_place = (int)(calls_random(ours) % 2);
     size_t bytes = seat->count * sizeof(float), ranks = (size_t)seat->ranks;
-    for (int i = 0; i < ALGORITHMS; i++) {
+    for (int i = 0; i < WAYS; i++) {
         int small = bytes <= seat->comm->agreed.oneshot_bytes && bytes * ranks <= 512 << 10;
         if (i == 2 && !small) continue; /* it would not be a one-shot */
         compute(seat, i >= IN_RANK_ORDER);

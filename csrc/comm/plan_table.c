@@ -1,0 +1,115 @@
+/* Where a communicator's plan table comes from, and how all ranks come to have the same. The file's
+ * form is plan_table_read.c's. */
+#include "plan_table.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../base/env.h"
+#include "../base/log.h"
+#include "comm.h"
+
+void plan_table_choose(const char *option, struct plan_path *path_out)
+{
+    const char *asked = option && *option ? option : env_text(ENV_PLAN_TABLE);
+    const char *config = env_text(ENV_CONFIG_HOME), *home = env_text(ENV_HOME);
+    size_t size = sizeof(path_out->file);
+    path_out->asked = asked != NULL;
+    path_out->file[0] = 0;
+    if (asked)
+        snprintf(path_out->file, size, "%s", env_says_no(asked) ? "" : asked);
+    else if (config && *config == '/') /* others are to be ignored, says the specification */
+        snprintf(path_out->file, size, "%s/smfar/plan_table", config);
+    else if (home && *home == '/')
+        snprintf(path_out->file, size, "%s/.config/smfar/plan_table", home);
+}
+
+/* NULL where ranks have different devices: no section is for that. */
+static const char *device_of_all(const struct smfar_comm *comm)
+{
+    for (int r = 1; r < comm->ranks; r++)
+        if (strcmp(comm->capability[r].device, comm->capability[0].device)) return NULL;
+    return comm->capability[0].device;
+}
+
+static struct plan_topology topology_of(const struct smfar_comm *comm)
+{
+    return (struct plan_topology){.ranks = comm->ranks,
+                                  .per_device = comm->agreed.ranks_per_device,
+                                  .multicast = comm->agreed.multicast,
+                                  .resident_blocks = comm->agreed.resident_blocks,
+                                  .device = device_of_all(comm)};
+}
+
+void plan_table_topology(const struct smfar_comm *comm, char *text, size_t size)
+{
+    struct plan_topology here = topology_of(comm);
+    snprintf(text, size, "ranks=%d ranks_per_gpu=%d multicast=%s device=%s", here.ranks,
+             here.per_device, here.multicast ? "on" : "off",
+             here.device ? here.device : "(of several kinds)");
+}
+
+/* Rank 0's. */
+static enum smfar_status load(const struct smfar_comm *comm, struct plan_table *table_out)
+{
+    const char *path = comm->plan_path.file;
+    struct plan_topology here = topology_of(comm);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return FAIL(SMFAR_ERR_ARGUMENT,
+                    "the plan table %s cannot be read: %s; python -m smfar tune --out FILE writes "
+                    "one, and 0 in place of a name does without",
+                    path, strerror(errno));
+    enum smfar_status status = plan_table_read(file, path, &here, table_out);
+    fclose(file);
+    if (status != SMFAR_OK) return status;
+    if (table_out->count)
+        snprintf(table_out->source, sizeof(table_out->source), "%d row%s of %.250s",
+                 table_out->count, table_out->count > 1 ? "s" : "", path);
+    else
+        snprintf(table_out->source, sizeof(table_out->source), "none for this topology in %.250s",
+                 path);
+    return SMFAR_OK;
+}
+
+/* Rank 0's, with a fault in a file that nobody has asked for taken as no table. */
+static enum smfar_status find(struct smfar_comm *comm)
+{
+    const struct plan_path *path = &comm->plan_path;
+    char *source = comm->plan_table.source;
+    snprintf(source, sizeof(comm->plan_table.source), "none");
+    if (!path->file[0] || (!path->asked && access(path->file, F_OK))) return SMFAR_OK;
+    enum smfar_status status = load(comm, &comm->plan_table);
+    if (status == SMFAR_OK || path->asked) return status;
+    log_warn("%s; going on without the table", smfar_last_error());
+    snprintf(source, sizeof(comm->plan_table.source), "none: %.300s", smfar_last_error());
+    return SMFAR_OK;
+}
+
+enum smfar_status plan_table_share(struct smfar_comm *comm)
+{
+    struct plan_table *all = calloc((size_t)comm->ranks, sizeof(*all));
+    enum smfar_status status =
+        all ? SMFAR_OK : FAIL(SMFAR_ERR_MEMORY, "no memory for the plan table");
+    if (status == SMFAR_OK && comm->rank == 0) status = find(comm);
+    TRY(exchange_agree(comm->exchange, status, "reading the plan table"));
+    TRY(exchange_all_gather(comm->exchange, &comm->plan_table, sizeof(*all), all));
+    comm->plan_table = all[0];
+    log_info("plan table: %s", comm->plan_table.source);
+fail:
+    free(all);
+    return status;
+}
+
+const struct plan_row *plan_table_row(const struct plan_table *table, enum collective collective,
+                                      uint64_t bytes)
+{
+    for (int i = 0; table && i < table->count; i++) {
+        const struct plan_row *row = &table->row[i];
+        if (row->collective == (int)collective && row->from <= bytes && bytes <= row->to)
+            return row;
+    }
+    return NULL;
+}

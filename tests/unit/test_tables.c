@@ -1,0 +1,348 @@
+/* A plan table at work: what the plan takes of it and what stays stronger; one table, rank 0's, on
+ * all ranks; sums by every shape that a table may ask for; faults in it. The file's form is
+ * test_plan_table.c's. */
+#define _GNU_SOURCE
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../../csrc/base/env.h"
+#include "../../csrc/collectives/plan.h"
+#include "ranks.h"
+
+enum { COUNT = 5001, TIMEOUT_MS = 20000 };
+
+static void must(enum smfar_status status)
+{
+    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
+}
+
+/* ---- the plan ---- */
+
+static struct plan_table table_of(struct plan_row row)
+{
+    return (struct plan_table){.count = 1, .row = {row}};
+}
+
+static struct plan_query query_of(const struct plan_table *table, uint64_t count)
+{
+    return (struct plan_query){
+        .dtype = SMFAR_F32,
+        .op = SMFAR_SUM,
+        .count = count,
+        .ranks = 4,
+        .agreed = {.resident_blocks = 100,
+                   .chunk_bytes = 32 << 20,
+                   .oneshot_bytes = 128 << 10,
+                   .push_bytes = 128 << 10},
+        .multicast_reason = "off: no switch here",
+        .table = table,
+    };
+}
+
+static struct plan plan_of(const struct plan_query *query)
+{
+    struct plan plan;
+    must(plan_make(query, &plan));
+    return plan;
+}
+
+static void check_row(void)
+{
+    struct plan_table table = table_of((struct plan_row){
+        .algorithm = ALGORITHM_TWOSHOT_PEER, .blocks = 20, .threads = 96, .line = 7, .to = 8000});
+    struct plan_query query = query_of(&table, 2000);
+    struct plan plan = plan_of(&query);
+    EXPECT_HAS(plan.name, "twoshot_peer");
+    EXPECT_HAS(plan.reason, "line 7 of the plan table");
+    EXPECT_EQ(plan.blocks, 20);
+    EXPECT_EQ(plan.threads, 96);
+    query.count = 2001; /* past its bytes */
+    EXPECT_HAS(plan_of(&query).name, "push_peer");
+    EXPECT(plan_of(&query).row == NULL, "a row of other sizes");
+    query.count = 1000;
+    query.dtype = SMFAR_I64; /* bytes count, not elements */
+    EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
+    query.count = 1001;
+    EXPECT_HAS(plan_of(&query).name, "push_peer");
+    query.count = 10;
+    query.collective = COLLECTIVE_REDUCE_SCATTER;
+    EXPECT_HAS(plan_of(&query).name, "pull_peer");
+}
+
+/* A budget is the most, from whoever; the table gives no more. */
+static void check_budgets(void)
+{
+    struct plan_table table = table_of(
+        (struct plan_row){.algorithm = ALGORITHM_TWOSHOT_PEER, .blocks = 6, .to = 1 << 30});
+    struct plan_query query = query_of(&table, 1 << 24);
+    EXPECT_EQ(plan_of(&query).blocks, 6);
+    query.agreed.sm_budget = 16;
+    EXPECT_EQ(plan_of(&query).blocks, 6);
+    query.agreed.sm_budget = 3;
+    EXPECT_EQ(plan_of(&query).blocks, 3);
+    query.hint.sm_budget = 2;
+    EXPECT_EQ(plan_of(&query).blocks, 2);
+    query.agreed.sm_budget = 0;
+    query.hint.sm_budget = 0;
+    query.agreed.resident_blocks = 5;
+    EXPECT_EQ(plan_of(&query).blocks, 5);
+}
+
+static void check_wishes(void)
+{
+    struct plan_table table =
+        table_of((struct plan_row){.algorithm = ALGORITHM_TWOSHOT_MC, .blocks = 3, .to = 1 << 30});
+    struct plan_query query = query_of(&table, 1000);
+    query.agreed.multicast = 1;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_mc");
+    EXPECT_EQ(plan_of(&query).blocks, 3);
+    query.hint.fixed_order = 1;
+    EXPECT_HAS(plan_of(&query).name, "push_peer");
+    query.hint.fixed_order = 0;
+    query.hint.algorithm = ALGORITHM_ONESHOT_PEER;
+    EXPECT_HAS(plan_of(&query).name, "oneshot_peer");
+    EXPECT_HAS(plan_of(&query).reason, "asked for");
+    query.hint.algorithm = ALGORITHM_TWOSHOT_MC; /* the shape that was found best for it */
+    EXPECT_HAS(plan_of(&query).reason, "asked for");
+    EXPECT_EQ(plan_of(&query).blocks, 3);
+    query.hint.algorithm = ALGORITHM_ANY;
+    query.op = SMFAR_PRODUCT; /* not in the switch */
+    EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
+    EXPECT(plan_of(&query).row == NULL, "a row that cannot serve");
+}
+
+/* A smaller window leaves less room than a table reckons with; graphs hold no splits. */
+static void check_what_cannot_be(void)
+{
+    struct plan_table table =
+        table_of((struct plan_row){.algorithm = ALGORITHM_PUSH_PEER, .to = 128 << 10});
+    struct plan_query query = query_of(&table, 4096);
+    query.agreed.push_bytes = 8192;
+    query.agreed.oneshot_bytes = 8192;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
+    table.row[0].algorithm = ALGORITHM_SPLIT_PEER;
+    EXPECT_HAS(plan_of(&query).name, "split_peer");
+    query.captured = 1;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
+}
+
+static void check_chunks(void)
+{
+    static const enum algorithm cut[] = {ALGORITHM_TWOSHOT_PEER, ALGORITHM_SPLIT_PEER};
+    for (int i = 0; i < 2; i++) {
+        struct plan_table table =
+            table_of((struct plan_row){.algorithm = cut[i], .chunk = 1 << 20, .to = INT64_MAX});
+        struct plan_query query = query_of(&table, 1 << 24);
+        struct plan plan = plan_of(&query);
+        EXPECT_EQ(plan.chunk, (1 << 20) / 4);
+        EXPECT_EQ(plan.chunk % (4 * 32), 0); /* whole lines of each rank's */
+        table.row[0].chunk = 1ull << 40;     /* more than the slot holds */
+        EXPECT(plan_of(&query).chunk * 4 <= 32 << 20, "a step that does not fit");
+    }
+}
+
+/* ---- communicators ---- */
+
+struct tables {
+    const char *text[2]; /* of rank 0, and of the others; NULL: no option */
+    const char *wanted;  /* the algorithm */
+    int blocks, threads; /* 0: any */
+    const char *fault;   /* or NULL */
+    const char *source;
+};
+
+static void write_table(const char *path, const char *topology, const char *rows)
+{
+    FILE *file = fopen(path, "w");
+    REQUIRE(file != NULL, "%s cannot be written", path);
+    fprintf(file, "smfar plan table 1\ntopology %s\n%s", topology, rows);
+    fclose(file);
+}
+
+static const char *folder(void)
+{
+    static char path[] = "/tmp/smfar-tables-XXXXXX";
+    static int made;
+    if (!made++) REQUIRE(mkdtemp(path) != NULL, "no folder");
+    return path;
+}
+
+static enum smfar_status join(struct ranks_thread *me, const char *table, smfar_comm **comm_out)
+{
+    struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
+                                  .device = -1,
+                                  .timeout_ms = TIMEOUT_MS,
+                                  .window_bytes = 8 << 20,
+                                  .plan_table = table};
+    return smfar_comm_create(&config, me->store, me->rank, me->ranks, comm_out);
+}
+
+/* What a section of this communicator begins with. */
+static char topology[256];
+
+static void learn_topology(struct ranks_thread *me)
+{
+    static const char begins[] = "topology ";
+    char text[4096] = "";
+    smfar_comm *comm = NULL;
+    must(join(me, "0", &comm));
+    must(smfar_comm_describe(comm, text, sizeof text));
+    EXPECT_HAS(text, "plan table: none; topology ranks=3 ranks_per_gpu=1 multicast=on device=");
+    const char *found = strstr(text, begins);
+    REQUIRE(found != NULL, "%s", text);
+    found += strlen(begins);
+    if (me->rank == 0)
+        snprintf(topology, sizeof topology, "%.*s", (int)strcspn(found, "\n"), found);
+    smfar_comm_destroy(comm);
+}
+
+static void check_sum(struct ranks_thread *me, smfar_comm *comm, const struct tables *tables)
+{
+    static float memory[SMFAR_MAX_RANKS][COUNT];
+    float *data = memory[me->rank];
+    struct smfar_path path;
+    int wrong = 0;
+    for (int i = 0; i < COUNT; i++)
+        data[i] = (float)(i % 100 * (me->rank + 1));
+    must(smfar_all_reduce(data, data, COUNT, SMFAR_F32, SMFAR_SUM, comm, NULL));
+    must(smfar_comm_wait(comm, smfar_comm_sequence(comm), -1));
+    for (int i = 0; i < COUNT; i++)
+        wrong += data[i] != (float)(i % 100 * (me->ranks * (me->ranks + 1) / 2));
+    EXPECT_EQ(wrong, 0);
+    must(smfar_comm_path(comm, 0, &path));
+    EXPECT_HAS(path.algorithm, tables->wanted);
+    if (tables->blocks) EXPECT_EQ(path.blocks, tables->blocks);
+    if (tables->threads) EXPECT_EQ(path.threads, tables->threads);
+}
+
+static void use_table(struct ranks_thread *me)
+{
+    const struct tables *tables = me->extra;
+    const char *rows = tables->text[me->rank > 0];
+    char path[128], text[4096] = "";
+    smfar_comm *comm = NULL;
+    snprintf(path, sizeof path, "%s/of_rank_%d", folder(), me->rank);
+    if (rows) write_table(path, topology, rows);
+    enum smfar_status status = join(me, rows ? path : NULL, &comm);
+    if (tables->fault) {
+        EXPECT_EQ(status, SMFAR_ERR_ARGUMENT);
+        EXPECT_HAS(smfar_last_error(), tables->fault);
+        EXPECT_HAS(smfar_last_error(), "on rank 0");
+        return;
+    }
+    must(status);
+    must(smfar_comm_describe(comm, text, sizeof text));
+    EXPECT_HAS(text, tables->source);
+    check_sum(me, comm, tables);
+    smfar_comm_destroy(comm);
+}
+
+static void run(struct tables tables)
+{
+    folder();
+    ranks_run(3, use_table, &tables);
+}
+
+static void check_agreement(void)
+{
+    run((struct tables){.text = {"all_reduce from=0 to=20003 algorithm=push_peer",
+                                 "all_reduce from=0 to=end algorithm=twoshot_peer"},
+                        .wanted = "twoshot_mc", /* 20,004 bytes: not its */
+                        .source = "plan table: 1 row of /tmp"});
+    run((struct tables){
+        .text = {"all_reduce from=20004 to=30000 algorithm=push_peer", "that is none"},
+        .wanted = "push_peer",
+        .source = "of_rank_0;"});
+    run((struct tables){.text = {"all_reduce from=0 to=30000 algorithm=push_peer blocks=9"},
+                        .fault = "blocks=9: a rank has room for 8"});
+    char mine[256];
+    snprintf(mine, sizeof mine, "%s", topology);
+    topology[6] = '5'; /* ranks */
+    run((struct tables){.text = {"all_reduce from=0 to=end algorithm=twoshot_peer"},
+                        .wanted = "twoshot_mc",
+                        .source = "none for this topology in /tmp"});
+    snprintf(topology, sizeof topology, "%s", mine);
+    run((struct tables){.text = {NULL, "that is none"}, .wanted = "twoshot_mc", .source = "none;"});
+}
+
+/* Sums are right in every shape, also where most blocks have nothing to do. */
+static void check_shapes(void)
+{
+    static const char *const names[] = {"twoshot_mc",   "split_mc",     "push_peer",
+                                        "oneshot_peer", "twoshot_peer", "split_peer"};
+    static const int shapes[][2] = {{1, 64}, {8, 64}, {8, 512}, {3, 480}, {1, 32}};
+    char row[160];
+    for (int i = 0; i < 6 * 5; i++) {
+        int blocks = shapes[i / 6][0], threads = shapes[i / 6][1];
+        if (i % 6 == 2 && threads == 32) continue; /* a push has a warp that moves nothing */
+        snprintf(row, sizeof row, "all_reduce from=0 to=100000 algorithm=%s blocks=%d threads=%d",
+                 names[i % 6], blocks, threads);
+        run((struct tables){.text = {row},
+                            .wanted = names[i % 6],
+                            .blocks = blocks,
+                            .threads = threads,
+                            .source = "1 row of"});
+    }
+    run((struct tables){.text = {"all_reduce from=0 to=end algorithm=twoshot_mc chunk=4096"},
+                        .wanted = "twoshot_mc",
+                        .source = "1 row of"});
+    run((struct tables){.text = {"all_reduce from=0 to=end algorithm=split_peer chunk=4096"},
+                        .wanted = "split_peer",
+                        .source = "1 row of"});
+}
+
+/* By the variable, and at the user's place, where a fault is said and passed over. */
+static void check_places(void)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/smfar", folder());
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/smfar/plan_table", folder());
+    write_table(path, topology, "all_reduce from=0 to=end algorithm=twoshot_peer");
+    struct tables by_place = {.wanted = "twoshot_peer", .source = "1 row of"};
+    unsetenv("SMFAR_PLAN_TABLE");
+    setenv("XDG_CONFIG_HOME", folder(), 1);
+    run(by_place);
+    setenv("SMFAR_PLAN_TABLE", "0", 1);
+    run((struct tables){.wanted = "twoshot_mc", .source = "none;"});
+    setenv("SMFAR_PLAN_TABLE", path, 1);
+    setenv("XDG_CONFIG_HOME", "/nowhere", 1);
+    run(by_place);
+    setenv("SMFAR_PLAN_TABLE", "/nowhere/table", 1);
+    run((struct tables){.fault = "/nowhere/table cannot be read: No such file"});
+    unsetenv("SMFAR_PLAN_TABLE");
+    run((struct tables){.wanted = "twoshot_mc", .source = "none;"});
+    write_table(path, topology, "all_reduce from=0 to=end algorithm=ring");
+    setenv("XDG_CONFIG_HOME", folder(), 1);
+    run((struct tables){.wanted = "twoshot_mc", .source = "plan_table:3: algorithm=ring"});
+    unlink(path);
+    setenv("SMFAR_PLAN_TABLE", "0", 1);
+}
+
+static void remove_all(void)
+{
+    char path[160];
+    for (int rank = 0; rank < 3; rank++) {
+        snprintf(path, sizeof path, "%s/of_rank_%d", folder(), rank);
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/smfar", folder());
+    rmdir(path);
+    EXPECT(rmdir(folder()) == 0, "something is left in %s", folder());
+}
+
+int main(void)
+{
+    setenv("SMFAR_PLAN_TABLE", "0", 1);
+    check_row();
+    check_budgets();
+    check_wishes();
+    check_what_cannot_be();
+    check_chunks();
+    ranks_run(3, learn_topology, NULL);
+    check_agreement();
+    check_shapes();
+    check_places();
+    remove_all();
+    return unit_end();
+}
