@@ -14,6 +14,7 @@ from smfar import (
     bench_table,
     bench_train,
     kernels,
+    tune,
 )
 
 BENCHES = {
@@ -43,6 +44,8 @@ def main(arguments=None):
     for name, (module, text) in BENCHES.items():
         add_command(benches, name, module, text)
     add_command(commands, "kernels", kernels, "registers, spills and size of every kernel")
+    text = "measure what all-reduces of each size take best here, and write a plan table"
+    add_command(commands, "tune", tune, text)
     args = parser.parse_args(arguments)
     return args.run(args)
 

@@ -1,6 +1,7 @@
 """The multi-process harness of tests/python, for ranks on GPUs. Leaves the environment as it is:
 whoever switched multicast off keeps it off."""
 
+import os
 import pathlib
 import sys
 
@@ -11,6 +12,8 @@ TESTS = pathlib.Path(__file__).parent.parent
 sys.path[:0] = [str(TESTS / "python"), str(TESTS)]  # the latter for python.test_… beside ours
 
 from harness import Ranks  # noqa: E402
+
+os.environ["SMFAR_PLAN_TABLE"] = "0"  # not the table of whoever runs the tests
 
 
 def pytest_collection_modifyitems(items):

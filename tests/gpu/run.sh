@@ -18,6 +18,7 @@
 #   skew      what waiting for a late rank costs
 #   held      copies while every multiprocessor is taken
 #   conformance  PyTorch's own tests with NCCL and smfar; goes on where it stopped in FOLDER
+#   tune      the fastest all-reduce of each size, beside what the plan takes; a plan table
 #   sanitize  compute-sanitizer's memcheck, synccheck and initcheck over every peer kernel
 #   kernels   registers, spills and size per kernel
 #
@@ -26,10 +27,11 @@
 # so that ranks run at the same time. Ends with 1 if any part failed, after having run the others.
 set -uo pipefail
 export SMFAR_MULTICAST=0 NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+export SMFAR_PLAN_TABLE=0 # not the user's
 cd "$(dirname "$0")/../.."
 folder=build/gpu
 [ "${1:-}" = --out ] && folder=$2 && shift 2
-all="tests endurance checkptx bench moves train norm overlap skew held conformance sanitize kernels"
+all="tests endurance checkptx bench moves train norm overlap skew held conformance tune sanitize kernels"
 parts=${*:-$all}
 for part in $parts; do
     [[ " $all " == *" $part "* ]] && continue
@@ -140,6 +142,10 @@ run_part() {
     norm) start_mps && norm ;;
     overlap | skew) start_mps && smfar_mps 300 bench "$1" --ranks "$ranks" --json "$json" ;;
     held) smfar 120 bench held --ranks "$ranks" --json "$json" ;;
+    tune)
+        start_mps
+        smfar_mps 540 tune --device cuda --ranks "$ranks" --max 64M --out "$folder/plan_table-$name"
+        ;;
     checkptx) checkptx ;;
     conformance) conformance ;;
     sanitize) sanitize ;;
