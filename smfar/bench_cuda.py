@@ -6,10 +6,11 @@ own, NCCL. Everything is measured the same way, turn about in one run, on bf16:
     time    microseconds per call, calls issued back to back; the host's cost hides or is the limit
     device  the same with the calls queued behind a busy GPU: what the GPU alone needs
     host    microseconds that the host spends per call
-    graph   per call in a CUDA graph of GRAPH_CALLS calls (the peers'; smfar's are not there yet)
+    graph   per call in a CUDA graph of GRAPH_CALLS calls that is replayed
+    #wrong  elements that a replay of smfar's graph left wrong, on any rank
 
-Each is the median over interleaved repeats of the slowest rank's; `spread` is the middle half of
-`time`. A second table says what each holds of the GPU (bench_profile.py), from a pass of its own
+Each time is the median over interleaved repeats of the slowest rank's; `spread` is the middle half
+of `time`. A second table says what each holds of the GPU (bench_profile.py), from a pass of its own
 after all times, which a profiler would disturb. Not here: arguments and output files, which are
 bench.py's, and how ranks start (bench_ranks.py).
 """
@@ -23,7 +24,7 @@ import smfar
 from smfar import bench_contenders, bench_profile
 from smfar.bench_ranks import finish, join_on_gpu, machine_line, microseconds, own_gpus, slowest
 
-GRAPH_CALLS = 10
+GRAPH_CALLS = 20
 SECONDS = 0.01  # of one repeat
 PROFILED_CALLS = 10
 SPLIT_BUDGET = 4
@@ -32,10 +33,10 @@ ONE_SHOT_MOST = 4 << 20  # above, one-shot moves too much to be anybody's choice
 
 
 class Contender:
-    """One way of reducing one bf16 tensor."""
+    """One way of reducing one bf16 tensor; with `tensor`, one whose replays are checked there."""
 
-    def __init__(self, name, call, graph=False):
-        self.name, self.call, self.graph = name, call, graph
+    def __init__(self, name, call, graph=False, tensor=None):
+        self.name, self.call, self.graph, self.tensor = name, call, graph, tensor
         self.times, self.devices, self.hosts, self.graphs = [], [], [], []
         self.replay = None
 
@@ -49,6 +50,8 @@ class Contender:
         row["host_us"] = statistics.median(self.hosts)
         if self.graphs:
             row["graph_us"] = statistics.median(self.graphs)
+        if self.replay and self.tensor is not None:
+            row["wrong"] = wrong_after(self.replay, self.tensor)
         return row
 
 
@@ -114,11 +117,12 @@ class Field:
 
 def ours(window, plain, group):
     direct = smfar.ops.all_reduce_
-    return [
-        Contender("smfar direct", lambda: direct(window, group=group)),
-        Contender("smfar window", lambda: dist.all_reduce(window, group=group)),
-        Contender("smfar plain", lambda: dist.all_reduce(plain, group=group)),
+    calls = [
+        ("smfar direct", lambda: direct(window, group=group), window),
+        ("smfar window", lambda: dist.all_reduce(window, group=group), window),
+        ("smfar plain", lambda: dist.all_reduce(plain, group=group), plain),
     ]
+    return [Contender(name, call, graph=True, tensor=tensor) for name, call, tensor in calls]
 
 
 def rank_main(rank, args, folder):
@@ -151,7 +155,7 @@ def header():
     return (
         f"# {machine_line()}; us are microseconds per call\n"
         f"#{'size':>10} {'type':>9} {'redop':>6} {'path':>15} {'time':>9} {'spread':>7}"
-        f" {'algbw':>8} {'busbw':>8} {'device':>9} {'graph':>8} {'host':>7}\n"
+        f" {'algbw':>8} {'busbw':>8} {'device':>9} {'graph':>8} {'host':>7} {'#wrong':>7}\n"
         f"#{'(B)':>10} {'':>9} {'':>6} {'':>15} {'(us)':>9} {'(us)':>7}"
         f" {'(GB/s)':>8} {'(GB/s)':>8} {'(us)':>9} {'(us)':>8} {'(us)':>7}"
     )
@@ -180,15 +184,17 @@ def take_times(contender):
     contender.devices.append(device)
     contender.hosts.append(host)
     if contender.replay:
-        contender.graphs.append(microseconds(contender.replay, 5)[0] / GRAPH_CALLS)
+        replays = max(1, min(5, contender.calls // GRAPH_CALLS))
+        contender.graphs.append(microseconds(contender.replay, replays)[0] / GRAPH_CALLS)
 
 
 def line(row):
     graph = f"{row['graph_us']:8.1f}" if "graph_us" in row else f"{'':>8}"
+    wrong = f"{row['wrong']:>7}" if "wrong" in row else ""
     return (
         f" {row['size']:>10} {row['type']:>9} {row['redop']:>6} {row['path']:>15} {row['us']:>9.1f}"
         f" {row['spread']:>7.1f} {row['algbw']:>8.1f} {row['busbw']:>8.1f} {row['device_us']:>9.1f}"
-        f" {graph} {row['host_us']:>7.1f}"
+        f" {graph} {row['host_us']:>7.1f} {wrong}"
     )
 
 
@@ -208,6 +214,24 @@ def capture(call):
         for _ in range(GRAPH_CALLS):
             call()
     return graph.replay
+
+
+def wrong_after(replay, tensor):
+    """Elements that one replay of a graph leaves wrong, on any rank; the tensor is zero again.
+
+    Every call after the first adds equal numbers, so each result is ranks times the last, rounded.
+    """
+    ranks = dist.get_world_size()
+    start = torch.arange(tensor.numel(), dtype=torch.int32, device=tensor.device) % 2 + 1
+    tensor.copy_(start * (dist.get_rank() + 1))
+    replay()
+    right = (start * (ranks * (ranks + 1) // 2)).to(tensor.dtype)
+    for _ in range(GRAPH_CALLS - 1):
+        right = (right.float() * ranks).to(tensor.dtype)
+    wrong = (tensor != right).sum().cpu()
+    tensor.zero_()
+    dist.all_reduce(wrong)  # by gloo
+    return int(wrong)
 
 
 # ---- what is held ----

@@ -35,6 +35,11 @@ def test_times_and_what_is_held(tmp_path):
         row["path"] for row in rows
     }
     assert all(row["us"] > 0 for row in rows)
+    for row in rows:
+        if row["path"].startswith(("smfar", "torch")):
+            assert row["graph_us"] > 0, row
+        if row["path"].startswith("smfar"):
+            assert row["wrong"] == 0, row
     expect_held(rows)
 
 
