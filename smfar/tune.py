@@ -36,9 +36,10 @@ from smfar.bench_ranks import (
 )
 from smfar.plan_table import Row
 
-ALGORITHMS = ("twoshot_mc", "push_peer", "oneshot_peer", "twoshot_peer")
+# of sums of floats: a one-shot through the switch has none
+ALGORITHMS = ("push_mc", "twoshot_mc", "push_peer", "oneshot_peer", "twoshot_peer")
 SPLITS = ("split_mc", "split_peer")  # whose calls block the host: only when asked for
-WHOLE = ("push_peer", "oneshot_peer")
+WHOLE = ("push_mc", "push_peer", "oneshot_peer")
 WHOLE_BYTES = 512 << 10  # of all ranks' tensors
 SECONDS = 0.01  # of one repeat
 SCAN_REPEATS = 5

@@ -131,7 +131,8 @@ static enum smfar_status check_row(const struct reader *it, const struct plan_ro
 {
     const struct algorithm_row *facts = &algorithm_rows[row->algorithm];
     int resident = it->section.resident_blocks, most = facts->multicast ? 1024 : 512;
-    int fewest = row->algorithm == ALGORITHM_PUSH_PEER ? 64 : 32; /* a warp of it moves no data */
+    int is_push = row->algorithm == ALGORITHM_PUSH_PEER || row->algorithm == ALGORITHM_PUSH_MC;
+    int fewest = is_push ? 64 : 32; /* a warp of it moves no data */
     if (row->from > row->to)
         return FAULT(it, "from=%llu is more than to=%llu", (unsigned long long)row->from,
                      (unsigned long long)row->to);

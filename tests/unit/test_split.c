@@ -268,7 +268,7 @@ static void watch_legs(const float *theirs)
 }
 
 static const float *tensors[TWO];
-enum { THROUGH_SWITCH, OVER_PEERS, NORM, WAYS };
+enum { THROUGH_SWITCH, OVER_PEERS, NORM, CALLED_WAYS };
 
 static enum smfar_status call_way(uint64_t way, float *data, smfar_comm *comm)
 {
@@ -349,7 +349,7 @@ int main(int argc, char **argv)
     driver->cuMemcpyAsync = note_copy;
     driver->cuLaunchKernel = hold_launch;
     pthread_barrier_init(&group.together, NULL, TWO);
-    for (group.seed = 0; group.seed < WAYS; group.seed++)
+    for (group.seed = 0; group.seed < CALLED_WAYS; group.seed++)
         ranks_run(TWO, carry_under_adding, &group);
     driver->cuMemcpyAsync = copy;
     driver->cuLaunchKernel = launch;
