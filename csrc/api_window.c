@@ -67,6 +67,8 @@ static enum smfar_status end(struct smfar_comm *comm, uint64_t what, enum smfar_
 
 /* ---- the heap ---- */
 
+enum { LEAST_DUE = 64 };
+
 /* Collective: ranges that every rank has freed become free. All ranks hold the same ranges. */
 static enum smfar_status collect_freed(struct smfar_comm *comm)
 {
@@ -88,8 +90,17 @@ static enum smfar_status collect_freed(struct smfar_comm *comm)
             freed &= all[(size_t)r * count + i];
         if (freed) heap_give(heap, heap->ranges[i].offset);
     }
+    heap->due = 2 * heap->count + LEAST_DUE;
     pthread_mutex_unlock(&window->lock);
     free(marks);
+    return status;
+}
+
+static enum smfar_status take(struct window *window, size_t bytes, size_t *offset_out)
+{
+    pthread_mutex_lock(&window->lock);
+    enum smfar_status status = heap_take(&window->heap, bytes, offset_out);
+    pthread_mutex_unlock(&window->lock);
     return status;
 }
 
@@ -100,10 +111,13 @@ enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes, void **ptr_
     enum smfar_status status = begin(comm, ALLOC, bytes);
     if (status != SMFAR_OK) return status;
     struct window *window = comm->window;
-    status = collect_freed(comm);
-    pthread_mutex_lock(&window->lock);
-    if (status == SMFAR_OK) status = heap_take(&window->heap, bytes, &offset);
-    pthread_mutex_unlock(&window->lock);
+    /* seldom, since it costs a round of messages; on every rank alike */
+    if (window->heap.count >= window->heap.due) status = collect_freed(comm);
+    if (status == SMFAR_OK) status = take(window, bytes, &offset);
+    if (status == SMFAR_ERR_MEMORY) {
+        status = collect_freed(comm);
+        if (status == SMFAR_OK) status = take(window, bytes, &offset);
+    }
     if (status == SMFAR_OK) *ptr_out = (void *)(uintptr_t)(window->peer[comm->rank] + offset);
     return end(comm, ALLOC, status);
 }

@@ -153,7 +153,6 @@ static enum smfar_status step(struct call *call, struct split *split)
     uint64_t legs = legs_of(split, call->comm->ranks);
     split->steps++;
     TRY(meeting_enqueue(call, &(struct meeting){0}));
-    TRY(courier_follow(call, COURIER_RESULTS)); /* also where my share is empty: see meeting.h */
     TRY(send_inputs(call, split));
     for (uint64_t leg = 0; leg < legs; leg++)
         TRY(reduce_leg(call, split, leg));

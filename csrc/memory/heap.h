@@ -15,6 +15,7 @@ struct heap {
     size_t begin, end;         /* what there is to give */
     struct heap_range *ranges; /* taken, by rising offset */
     int count, capacity;
+    int due; /* so many ranges, and it is time to see which all ranks have freed */
 };
 
 enum { HEAP_ALIGNMENT = 512 };

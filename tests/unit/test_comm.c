@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
+#include "../../csrc/comm/comm.h"
 #include "../../csrc/driver/driver.h"
 #include "ranks.h"
 #include "switch.h"
@@ -124,7 +125,7 @@ static void collectives(struct ranks_thread *me)
     smfar_comm_destroy(comm);
 }
 
-/* What was freed on every rank is there again at the next allocation. */
+/* What was freed on every rank is there again when there is no other room, or much was freed. */
 static void window_memory(struct ranks_thread *me)
 {
     smfar_comm *comm = join(me);
@@ -136,8 +137,19 @@ static void window_memory(struct ranks_thread *me)
     EXPECT_EQ(smfar_window_alloc(comm, (size_t)me->rank + 1, &huge), SMFAR_ERR_MISMATCH);
     EXPECT(huge == NULL, "an output in spite of the failure");
     smfar_window_free(comm, first);
+    EXPECT_EQ(smfar_window_alloc(comm, 1ull << 40, &huge), SMFAR_ERR_MEMORY);
     must(smfar_window_alloc(comm, 1000, &again));
     EXPECT(again == first, "a range that all have freed was not used again");
+    size_t most = 0;
+    for (int i = 0; i < 1000; i++) {
+        void *large = NULL, *small = NULL;
+        must(smfar_window_alloc(comm, i % 2 ? 100 : 200 << 10, &large));
+        must(smfar_window_alloc(comm, 512, &small));
+        smfar_window_free(comm, large);
+        smfar_window_free(comm, small);
+        if ((size_t)comm->window->heap.count > most) most = (size_t)comm->window->heap.count;
+    }
+    EXPECT(most < 200, "%zu ranges kept", most);
     smfar_window_free(comm, second);
     smfar_window_free(comm, again);
     smfar_window_free(comm, &comm); /* not of the window: ignored */
