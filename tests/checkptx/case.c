@@ -57,13 +57,29 @@ int case_is_scatter(enum kernel_id id)
     return strncmp(kernel_rows[id].file, "reduce_scatter_", 15) == 0;
 }
 
+int case_is_pull(enum kernel_id id) { return id == KERNEL_pull_peer; }
+
+static int root_of(const struct check_case *c) { return (int)(c->seed % (uint64_t)c->ranks); }
+
+int case_pulls(const struct check_case *c, int rank, int of)
+{
+    if (c->pulled == OF_ALL) return 1;
+    return (c->pulled == OF_ROOT ? of : rank) == root_of(c);
+}
+
+int case_is_dataless(enum kernel_id id)
+{
+    return kernel_rows[id].dtype == SMFAR_DTYPES && id != KERNEL_stage_peer && !case_is_pull(id);
+}
+
 int place_is_staged(enum place place) { return place == STAGED || place == STAGED_IN_PLACE; }
 
 int place_has_input(enum place place) { return place_is_staged(place) || place == COPY_IN; }
 
 int place_has_output(enum place place) { return place_is_staged(place) || place == COPY_OUT; }
 
-/* The rig has room for so many elements of a rank's input, all parts of it. */
+/* The rig has room for so many elements of a rank's input, all parts of it; and of a pull's
+ * outputs. */
 static size_t part_of(size_t count, int parts)
 {
     size_t most = counts[sizeof counts / sizeof *counts - 1] / (size_t)parts;
@@ -80,7 +96,7 @@ static enum place place_of(enum kernel_id id, int level)
 static size_t count_of(enum kernel_id id, const unsigned char level[AXES])
 {
     size_t count = counts[level[COUNT]];
-    if (case_is_scatter(id)) return part_of(count, level[RANKS] + 1);
+    if (case_is_scatter(id) || case_is_pull(id)) return part_of(count, level[RANKS] + 1);
     return case_is_push(id) && count > MOST_PUSHED ? MOST_PUSHED : count;
 }
 
@@ -88,6 +104,12 @@ static size_t count_of(enum kernel_id id, const unsigned char level[AXES])
 static int threads_of(enum kernel_id id, int level)
 {
     return case_is_push(id) && threads[level] == 32 ? 64 : threads[level];
+}
+
+void case_draw_pull(uint64_t *state, struct check_case *c)
+{
+    c->parted = (int)random_below(state, 2);
+    c->pulled = (enum pulled)(random_below(state, 2) ? OF_ALL : random_below(state, PULLS));
 }
 
 void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed,
@@ -109,6 +131,7 @@ void case_make(enum kernel_id id, const unsigned char level[AXES], uint64_t seed
         .rooted = case_is_scatter(id) && random_below(&state, 4) == 0,
         .scale = seed & 1 ? 0.3 : 1.0 / (level[RANKS] + 1),
     };
+    if (case_is_pull(id)) case_draw_pull(&state, case_out);
 }
 
 void case_print(const struct check_case *c, FILE *to)
@@ -117,13 +140,17 @@ void case_print(const struct check_case *c, FILE *to)
                                               "staged in place", "copy in",         "copy out"};
     static const char *const parts[PLACES] = {"in window",       "unequal offsets", "staged",
                                               "staged in place", "some staged",     "in place"};
-    const char *const *names = case_is_scatter(c->id) ? parts : place;
-    fprintf(to, "%s%s ranks=%d count=%zu offset=%d %s blocks=%d%s threads=%d %s",
-            kernel_rows[c->id].entry, c->rooted ? " to a root" : "", c->ranks, c->count, c->offset,
-            names[c->place], c->blocks, c->uneven ? " and others" : "", c->threads,
-            c->flags  ? "flags"
-            : c->real ? "reals"
-                      : "integers");
+    static const char *const pulls[PULLS] = {"", " of a root", " by a root"};
+    int apart = case_is_scatter(c->id) || case_is_pull(c->id);
+    const char *const *names = apart ? parts : place;
+    fprintf(to, "%s%s%s%s ranks=%d count=%zu offset=%d %s blocks=%d%s threads=%d %s",
+            kernel_rows[c->id].entry, c->rooted ? " to a root" : "", pulls[c->pulled],
+            c->parted ? " in parts" : "", c->ranks, c->count, c->offset, names[c->place], c->blocks,
+            c->uneven ? " and others" : "", c->threads,
+            case_is_pull(c->id) ? "bytes"
+            : c->flags          ? "flags"
+            : c->real           ? "reals"
+                                : "integers");
 }
 
 /* As wide as 8 of them can be summed in without rounding. */
@@ -181,10 +208,20 @@ static void flag_input(size_t bytes, uint64_t *state, unsigned char *data_out)
         data_out[i] = i % 4 == 0 && random_below(state, 2);
 }
 
+static void byte_input(size_t bytes, uint64_t *state, unsigned char *data_out)
+{
+    for (size_t i = 0; i < bytes; i++)
+        data_out[i] = (unsigned char)random_next(state);
+}
+
 void case_input(const struct check_case *c, int rank, size_t count, void *data_out)
 {
     enum smfar_dtype dtype = kernel_rows[c->id].dtype;
     uint64_t state = c->seed + (uint64_t)rank * 0xd1b54a32d192ed03u;
+    if (case_is_pull(c->id)) {
+        byte_input(count, &state, data_out);
+        return;
+    }
     if (c->flags) {
         flag_input(count * ref_bytes(dtype), &state, data_out);
         return;

@@ -23,6 +23,9 @@ int place_is_staged(enum place place); /* both */
 int place_has_input(enum place place);
 int place_has_output(enum place place);
 
+/* Of pulls: who reads, and from whom. */
+enum pulled { OF_ALL, OF_ROOT, BY_ROOT, PULLS };
+
 enum axis { RANKS, COUNT, OFFSET, PLACE, BLOCKS, THREADS, REAL, AXES };
 extern const int axis_levels[AXES];
 
@@ -34,10 +37,12 @@ struct check_case {
     int offset; /* elements past a 128-byte boundary */
     enum place place;
     int blocks, threads;
-    int real;     /* random reals, whose sums round (2: without NaN and the like); else integers */
-    int flags;    /* words 0 and 1 instead, which look like the flags of packets */
-    int uneven;   /* grids differ from rank to rank */
-    int rooted;   /* of reduce-scatters: a reduce to one rank */
+    int real;   /* random reals, whose sums round (2: without NaN and the like); else integers */
+    int flags;  /* words 0 and 1 instead, which look like the flags of packets */
+    int uneven; /* grids differ from rank to rank */
+    int rooted; /* of reduce-scatters: a reduce to one rank */
+    int parted; /* of pulls: a part for each rank instead of one input for all */
+    enum pulled pulled;
     double scale; /* of averages of floats */
 };
 
@@ -71,6 +76,18 @@ int case_is_alone(enum kernel_id id);
 
 /* 1 for kernels that read a part of their own of every rank's input. */
 int case_is_scatter(enum kernel_id id);
+
+/* 1 for the kernel whose count is bytes, and whose argument is a struct move_kargs. */
+int case_is_pull(enum kernel_id id);
+
+/* Who reads what, of a pull. */
+void case_draw_pull(uint64_t *state, struct check_case *c);
+
+/* Does the rank then read what `of` has? */
+int case_pulls(const struct check_case *c, int rank, int of);
+
+/* 1 for kernels without any data: barriers, and the one that marks a collective done. */
+int case_is_dataless(enum kernel_id id);
 
 void case_print(const struct check_case *c, FILE *to);
 

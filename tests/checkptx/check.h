@@ -11,6 +11,7 @@
 int check_case(struct rig *rig, const struct check_case *c);
 int check_all_reduce(struct rig *rig, const struct check_case *c);
 int check_reduce_scatter(struct rig *rig, const struct check_case *c);
+int check_pull(struct rig *rig, const struct check_case *c);
 
 /* The arguments that follow from the case alone, of the i-th rank to be launched, which is
  * returned: who comes first varies. */

@@ -9,6 +9,7 @@
 #include "check.h"
 
 enum { COUNT_HERE = 1000, BYTES_HERE = COUNT_HERE * 8, BLOCKS_HERE = 2, THREADS_HERE = 64 };
+enum { PULLED_HERE = BYTES_HERE / (RIG_MAX_RANKS + 1) - 1 };
 #define MS 1000000ull
 
 struct trial {
@@ -49,14 +50,27 @@ static void begin(struct trial *t, const char *what, uint32_t epoch)
         fill(t->rig, r, data);
 }
 
+/* Outputs beside the input, where they are not to change. */
+static void place_pulled(const struct trial *t, int rank, struct kargs *args,
+                         struct move_kargs *move_out)
+{
+    args->count = PULLED_HERE;
+    memset(move_out->to, 0, sizeof move_out->to);
+    for (int r = 0; r < t->rig->ranks; r++)
+        move_out->to[r] =
+            t->rig->rank[rank].window + RIG_HEAP + (size_t)(r + 1) * (PULLED_HERE + 1);
+}
+
 static void launch(const struct trial *t, int rank, uint32_t hash, uint64_t timeout_ns)
 {
-    struct norm_kargs whole = {
-        .hidden = COUNT_HERE / 8, .first = (uint32_t)rank, .rows = 1, .group = 32}; /* 8 rows */
+    union arguments whole = {.norm = {.hidden = COUNT_HERE / 8, /* 8 rows */
+                                      .first = (uint32_t)rank,
+                                      .rows = 1,
+                                      .group = 32}};
     struct kargs args;
     rig_arguments(t->rig, rank, 0, &args);
     args.offset = RIG_HEAP;
-    int plain = kernel_rows[t->id].dtype == SMFAR_DTYPES; /* one warp, no data */
+    int plain = case_is_dataless(t->id) || t->id == KERNEL_stage_peer; /* one warp, no data */
     args.count = plain ? 0 : COUNT_HERE;
     if (case_has_own_slots(t->id)) { /* which it fills instead */
         args.src = args.window + RIG_HEAP;
@@ -69,6 +83,7 @@ static void launch(const struct trial *t, int rank, uint32_t hash, uint64_t time
     args.sequence = t->sequence;
     args.hash = hash;
     args.done = 1;
+    if (case_is_pull(t->id)) place_pulled(t, rank, &args, &whole.move);
     whole.common = args;
     must(rig_launch(t->rig, rank, t->id, plain ? 1 : t->blocks, plain ? 32 : THREADS_HERE,
                     &whole.common),

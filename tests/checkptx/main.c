@@ -110,6 +110,7 @@ int check_case(struct rig *rig, const struct check_case *c)
     int faults = norm_is(c->id)           ? check_rms_norm(rig, c)
                  : case_is_alone(c->id)   ? check_alone(rig, c, END_WELL)
                  : case_is_scatter(c->id) ? check_reduce_scatter(rig, c)
+                 : case_is_pull(c->id)    ? check_pull(rig, c)
                                           : check_all_reduce(rig, c);
     current = NULL;
     return faults;
@@ -189,7 +190,7 @@ static void run_kernel(const struct options *options, struct rig *rig, enum kern
     }
     for (int i = 0; case_is_alone(id) && i < SMALL_CASES; i++, tally->cases++)
         tally->faults += check_alone_seed(rig, id, seed + (uint64_t)i);
-    if (kernel_rows[id].dtype == SMFAR_DTYPES && !case_is_alone(id)) return;
+    if (case_is_dataless(id)) return;
     if (options->one_in)
         run_product(rig, id, options->one_in, seed, tally);
     else

@@ -17,6 +17,13 @@ enum {
     RIG_BOXES_BYTES = 2 << 20
 };
 
+/* Of a launch of any kernel. */
+union arguments {
+    struct kargs common;
+    struct norm_kargs norm;
+    struct move_kargs move;
+};
+
 struct rig_rank {
     CUdevice device;
     CUcontext context;

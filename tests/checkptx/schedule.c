@@ -68,6 +68,8 @@ static void print_steps(const struct schedule *s)
 
 /* ---- before ---- */
 
+enum { BEFORE = 0xee }; /* every byte of where results go */
+
 static CUdeviceptr mark_of(const struct schedule *s, int r)
 {
     return s->rig->rank[r].window + RIG_HEAP + RIG_AREA - GUARD;
@@ -77,27 +79,69 @@ static void begin_part(struct schedule *s, int i, int r)
 {
     struct step *step = &s->step[i];
     struct part *part = &step->part[r];
-    struct norm_kargs whole;
+    union arguments whole;
     size_t all = step->bytes + 2 * GUARD;
     schedule_arguments(s, i, r, 32, &whole);
     struct kargs args = whole.common;
     part->at = args.dst ? args.dst : args.window + args.offset;
     size_t parts = (size_t)step->parts;
-    part->input = allocate(step->bytes * parts);
+    part->input = allocate(step->part_bytes * parts);
     part->before = allocate(all);
     part->after = allocate(all);
     if (norm_is(s->id))
-        norm_step_begin(s->rig, r, &step->c, &step->norm, &whole, part->input);
+        norm_step_begin(s->rig, r, &step->c, &step->norm, &whole.norm, part->input);
     else if (!schedule_is_barrier(s))
         case_input(&step->c, r, step->c.count * parts, part->input);
-    memset(part->before, 0xee, all);
+    memset(part->before, BEFORE, all);
     CUdeviceptr from = args.src ? args.src : args.window + args.offset;
     if (from == part->at) memcpy(part->before + GUARD, part->input, step->bytes);
     must(rig_write(s->rig, r, part->at - GUARD, part->before, all), "write");
     size_t stride = args.src ? args.src_part : args.part;
     for (size_t p = 0; p < parts && from != part->at; p++)
-        must(rig_write(s->rig, r, from + p * stride, part->input + p * step->bytes, step->bytes),
+        must(rig_write(s->rig, r, from + p * stride, part->input + p * step->part_bytes,
+                       step->part_bytes),
              "write");
+}
+
+static void expect_sums(const struct schedule *s, struct step *step)
+{
+    const void *inputs[RIG_MAX_RANKS];
+    for (int r = 0; r < s->rig->ranks; r++)
+        inputs[r] = step->part[r].input;
+    struct ref_call call = {kernel_rows[s->id].op,
+                            kernel_rows[s->id].dtype,
+                            s->rig->ranks,
+                            step->c.count * (size_t)step->parts,
+                            inputs,
+                            1.0 / s->rig->ranks};
+    ref_all_reduce_twoshot_peer(&call, step->expected);
+}
+
+/* What no rank sends to this one, and what lies between outputs, is as before. */
+static void expect_pulled(struct step *step)
+{
+    size_t ranks = (size_t)step->c.ranks;
+    memset(step->expected, BEFORE, step->bytes * ranks);
+    for (size_t r = 0; r < ranks; r++)
+        for (size_t of = 0; of < ranks; of++)
+            if (case_pulls(&step->c, (int)r, (int)of))
+                memcpy(step->expected + r * step->bytes + of * step->stride,
+                       step->part[of].input + (step->c.parted ? r * step->part_bytes : 0),
+                       step->part_bytes);
+}
+
+static void expect(const struct schedule *s, struct step *step)
+{
+    size_t junk = step->part_bytes * (size_t)step->parts;
+    step->expected = allocate(step->bytes * (size_t)(step->apart ? s->rig->ranks : 1));
+    step->junk = allocate(junk);
+    memset(step->junk, 0x5a, junk);
+    if (norm_is(s->id))
+        norm_step_expected(&step->c, &step->norm, step->expected);
+    else if (case_is_pull(s->id))
+        expect_pulled(step);
+    else if (!schedule_is_barrier(s))
+        expect_sums(s, step);
 }
 
 /* The chosen rank arrives at the phase without a launch. */
@@ -118,25 +162,8 @@ static void begin(struct schedule *s)
     for (int i = 0; i < s->launches; i++)
         for (int r = 0; r < s->rig->ranks; r++)
             begin_part(s, i, r);
-    for (int i = 0; i < s->launches; i++) {
-        struct step *step = &s->step[i];
-        size_t all = step->bytes * (size_t)step->parts;
-        step->expected = allocate(all);
-        step->junk = allocate(all);
-        memset(step->junk, 0x5a, all);
-        if (norm_is(s->id)) norm_step_expected(&step->c, &step->norm, step->expected);
-        if (schedule_is_barrier(s) || norm_is(s->id)) continue;
-        const void *inputs[RIG_MAX_RANKS];
-        for (int r = 0; r < s->rig->ranks; r++)
-            inputs[r] = step->part[r].input;
-        struct ref_call call = {kernel_rows[s->id].op,
-                                kernel_rows[s->id].dtype,
-                                s->rig->ranks,
-                                step->c.count * (size_t)step->parts,
-                                inputs,
-                                1.0 / s->rig->ranks};
-        ref_all_reduce_twoshot_peer(&call, step->expected);
-    }
+    for (int i = 0; i < s->launches; i++)
+        expect(s, &s->step[i]);
     for (int r = 0; r < s->rig->ranks; r++)
         must(rig_write(s->rig, r, mark_of(s, r), &(uint32_t){0}, 4), "write");
     if (s->kind == ABORTED) *(volatile uint32_t *)(s->rig->page + PAGE_ABORT) = 1;
@@ -172,7 +199,7 @@ static void look_at_marks(struct schedule *s, int i, int r)
 static void launch(struct schedule *s, int i, int r)
 {
     const struct step *step = &s->step[i];
-    struct norm_kargs args;
+    union arguments args;
     unsigned most = s->rig->ranks > FEW_RANKS ? 2 : 3; /* blocks, and warps of each */
     int blocks = schedule_is_barrier(s) ? 1 : 1 + (int)schedule_random(s, most);
     int threads = schedule_is_barrier(s) ? 32 : 32 * (1 + (int)schedule_random(s, most));
@@ -186,9 +213,9 @@ static void launch(struct schedule *s, int i, int r)
                         step->bytes + 2 * GUARD),
          "read");
     /* the slots of a one-shot are nobody's own to spoil */
-    if (s->kind == TOO_LATE && step->bytes && !case_has_own_slots(step->c.id))
+    if (s->kind == TOO_LATE && step->part_bytes && !case_has_own_slots(step->c.id))
         must(rig_write_later(s->rig, r, args.common.window + args.common.offset, step->junk,
-                             step->bytes * (size_t)step->parts),
+                             step->part_bytes * (size_t)step->parts),
              "write");
 }
 
@@ -279,10 +306,10 @@ static int check_data(const struct schedule *s, int i, int r)
 
 static int check_sums(const struct schedule *s, int i, int r)
 {
-    struct norm_kargs args;
+    union arguments args;
     if (!norm_is(s->id) || s->done[r] <= (uint64_t)i) return 0;
     schedule_arguments(s, i, r, 32, &args);
-    int at = norm_step_check(s->rig, r, &s->step[i].c, &s->step[i].norm, &args);
+    int at = norm_step_check(s->rig, r, &s->step[i].c, &s->step[i].norm, &args.norm);
     return at ? wrong(s, i, r, "wrong sum", (uint64_t)at - 1) : 0;
 }
 
@@ -300,11 +327,11 @@ static int check_marks(const struct schedule *s, int i, int r)
  */
 static int lies_alike(const struct schedule *s, int i, int r)
 {
-    struct norm_kargs args;
+    union arguments args;
     enum place place = s->step[i].c.place;
     schedule_arguments(s, i, r, 32, &args);
-    uint64_t residual = args.residual ? args.residual ^ args.common.offset : 0;
-    uint64_t spread = args.spread ? args.spread ^ args.common.offset : 0;
+    uint64_t residual = args.norm.residual ? args.norm.residual ^ args.common.offset : 0;
+    uint64_t spread = args.norm.spread ? args.norm.spread ^ args.common.offset : 0;
     return (place == IN_WINDOW || place_is_staged(place)) && ((residual | spread) & 15) == 0;
 }
 

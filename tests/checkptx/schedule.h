@@ -30,8 +30,12 @@ struct part {
 };
 struct step {
     struct check_case c;
-    size_t bytes; /* of a rank's result */
-    int parts;    /* of its input, each of so many bytes */
+    size_t element;
+    size_t bytes;  /* of a rank's result; of a pull, all outputs side by side */
+    int apart;     /* every rank's result is its own */
+    size_t stride; /* of a pull: from one output to the next */
+    int parts;     /* of a rank's input */
+    size_t part_bytes;
     unsigned char *expected, *junk;
     struct part part[RIG_MAX_RANKS];
     struct norm_step norm; /* of the rms_norm kernels */
@@ -59,20 +63,17 @@ struct schedule {
 /* Draws what happens. */
 void schedule_draw(struct schedule *s);
 
-/* Of launch i on rank r, for blocks of so many threads; the part behind the common one is for the
- * rms_norm kernels. */
+/* Of launch i on rank r, for blocks of so many threads. A pull's first output is dst, too, which
+ * the kernel does not look at. */
 void schedule_arguments(const struct schedule *s, int i, int r, int threads,
-                        struct norm_kargs *args_out);
+                        union arguments *args_out);
 
 static inline unsigned schedule_random(struct schedule *s, unsigned limit)
 {
     return random_below(&s->random, limit);
 }
 
-static inline int schedule_is_barrier(const struct schedule *s)
-{
-    return kernel_rows[s->id].dtype == SMFAR_DTYPES;
-}
+static inline int schedule_is_barrier(const struct schedule *s) { return case_is_dataless(s->id); }
 
 /* 1 when some launches, or all, may be marked done. */
 static inline int schedule_may_end_well(const struct schedule *s)
@@ -80,10 +81,10 @@ static inline int schedule_may_end_well(const struct schedule *s)
     return s->kind == ALL_WELL || s->kind == TOO_LATE;
 }
 
-/* Where rank r's part begins in what all ranks' inputs give. */
+/* Where rank r's result begins in what is expected of all. */
 static inline size_t schedule_own(const struct step *step, int r)
 {
-    return step->parts > 1 ? step->bytes * (size_t)r : 0;
+    return step->apart ? step->bytes * (size_t)r : 0;
 }
 
 static inline int schedule_takes_part(const struct schedule *s, int r)

@@ -1,11 +1,12 @@
 /* What happens in a schedule: all of it follows from the seed. */
+#include <string.h>
+
 #include "../ref/ref.h"
 #include "schedule.h"
 
-static size_t element_of(const struct step *step)
-{
-    return ref_bytes(kernel_rows[step->c.id].dtype);
-}
+enum { VECTOR = 16 };
+
+static size_t whole_vectors(size_t bytes) { return (bytes + VECTOR - 1) / VECTOR * VECTOR; }
 
 static size_t draw_count(struct schedule *s)
 {
@@ -20,7 +21,7 @@ static enum place draw_place(struct schedule *s, enum kernel_id id)
 {
     static const enum place scatter[] = {IN_WINDOW, UNEQUAL, STAGED, COPY_IN};
     int well = schedule_may_end_well(s);
-    if (case_is_scatter(id)) return scatter[well ? schedule_random(s, 4) : 0];
+    if (case_is_scatter(id) || case_is_pull(id)) return scatter[well ? schedule_random(s, 4) : 0];
     if (case_has_own_slots(id)) return schedule_random(s, 2) ? STAGED_IN_PLACE : STAGED;
     return well ? (enum place)schedule_random(s, PLACES) : IN_WINDOW;
 }
@@ -33,6 +34,20 @@ static enum kernel_id draw_id(struct schedule *s)
     unsigned other = case_is_push(s->id) ? schedule_random(s, 10) : 4;
     if (other >= 4) return s->id;
     return kernel_find(others[other], kernel_rows[s->id].op, kernel_rows[s->id].dtype);
+}
+
+/* In half of the pulls everything lies so that vectors move it; the others are short. */
+static void draw_pull(struct schedule *s, struct step *step)
+{
+    case_draw_pull(&s->random, &step->c);
+    step->element = schedule_random(s, 2) ? VECTOR : 1;
+    if (step->element == VECTOR)
+        step->c.count = step->c.count * 8 + schedule_random(s, VECTOR);
+    else
+        step->c.count /= 2;
+    step->part_bytes = step->c.count;
+    step->stride = step->element == VECTOR ? whole_vectors(step->part_bytes) : step->part_bytes;
+    step->bytes = step->stride * (size_t)s->rig->ranks;
 }
 
 static void draw_step(struct schedule *s, struct step *step)
@@ -48,8 +63,11 @@ static void draw_step(struct schedule *s, struct step *step)
     if (case_is_push(id)) step->c.flags = schedule_random(s, 4) == 0;
     if (case_rounds(id)) step->c.real = schedule_random(s, 2) ? 2 : 0;
     if (norm_is(id)) norm_step_draw(&step->c, &step->norm);
-    step->bytes = schedule_is_barrier(s) ? 0 : step->c.count * element_of(step);
-    step->parts = case_is_scatter(id) ? s->rig->ranks : 1;
+    step->element = schedule_is_barrier(s) ? 1 : ref_bytes(kernel_rows[id].dtype);
+    step->bytes = step->part_bytes = step->c.count * step->element;
+    if (case_is_pull(id)) draw_pull(s, step);
+    step->parts = case_is_scatter(id) || step->c.parted ? s->rig->ranks : 1;
+    step->apart = case_is_scatter(id) || case_is_pull(id);
 }
 
 /* Many are too late: in few of those is something spoilt that another rank has still to read. */
@@ -91,7 +109,7 @@ static void place_part(const struct schedule *s, int i, int r, struct kargs *arg
 {
     const struct step *step = &s->step[i];
     const struct rig_rank *me = &s->rig->rank[r];
-    size_t element = schedule_is_barrier(s) ? 1 : element_of(step);
+    size_t element = step->element;
     size_t slot = GUARD + (size_t)SLOT * (place_is_staged(step->c.place) ? 0 : 1 + (unsigned)i);
     uint64_t state = step->c.seed ^ (uint64_t)r;
     args->offset = RIG_HEAP + slot + (size_t)step->c.offset * element;
@@ -101,26 +119,37 @@ static void place_part(const struct schedule *s, int i, int r, struct kargs *arg
     slot = GUARD + (size_t)SLOT * (unsigned)i;
     if (place_has_input(step->c.place))
         args->src = me->src + slot + element * random_below(&state, 4);
-    if (place_has_output(step->c.place) || case_is_scatter(step->c.id))
+    if (place_has_output(step->c.place) || step->apart)
         args->dst = me->dst + slot + element * random_below(&state, 4);
     if (step->c.place == STAGED_IN_PLACE) args->dst = args->src;
-    if (!case_is_scatter(step->c.id)) return;
-    args->src_part = step->bytes;
-    args->part = args->src ? (step->bytes + 15) / 16 * 16 : step->bytes;
+    if (!case_is_scatter(step->c.id) && !step->c.parted) return;
+    size_t whole = whole_vectors(step->part_bytes);
+    args->src_part = element == VECTOR ? whole : step->part_bytes;
+    args->part = element == VECTOR || args->src ? whole : step->part_bytes;
     if (step->c.place == UNEQUAL) args->part += element * (unsigned)r;
 }
 
-void schedule_arguments(const struct schedule *s, int i, int r, int threads,
-                        struct norm_kargs *args_out)
+static void place_outputs(const struct step *step, int r, struct move_kargs *args)
 {
+    memset(args->to, 0, sizeof args->to);
+    for (int of = 0; of < step->c.ranks; of++)
+        if (case_pulls(&step->c, r, of))
+            args->to[of] = args->common.dst + (size_t)of * step->stride;
+}
+
+void schedule_arguments(const struct schedule *s, int i, int r, int threads,
+                        union arguments *args_out)
+{
+    const struct step *step = &s->step[i];
     struct kargs args;
     rig_arguments(s->rig, r, 0, &args);
-    args.count = s->step[i].c.count;
+    args.count = step->c.count;
     args.timeout_ns = s->timeout_ns;
     args.sequence = (uint64_t)i + 1;
     args.done = 1;
     args.hash = s->hash + (uint32_t)i + (s->kind == DIFFERENT && r == s->chosen);
     place_part(s, i, r, &args);
-    norm_step_arguments(s->rig, r, &s->step[i].c, &s->step[i].norm, GUARD + SLOT * (size_t)i, SLOT,
-                        threads, &args, args_out);
+    norm_step_arguments(s->rig, r, &step->c, &step->norm, GUARD + SLOT * (size_t)i, SLOT, threads,
+                        &args, &args_out->norm);
+    if (case_is_pull(step->c.id)) place_outputs(step, r, &args_out->move);
 }
