@@ -6,6 +6,7 @@ each of these says why.
 
 from data import DATA
 from float8 import FLOAT8
+from move import MOVE
 from norm import NORM
 from oneshot_mc import ONESHOT_MC
 from order import BARRIER, BLOCKS
@@ -13,4 +14,4 @@ from push import PUSH
 from push_mc import PUSH_MC
 from split import SPLIT
 
-ALL = BARRIER + BLOCKS + DATA + FLOAT8 + PUSH + PUSH_MC + ONESHOT_MC + SPLIT + NORM
+ALL = BARRIER + BLOCKS + DATA + FLOAT8 + MOVE + PUSH + PUSH_MC + ONESHOT_MC + SPLIT + NORM
