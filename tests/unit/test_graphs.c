@@ -151,10 +151,10 @@ static void capture(struct rank *rank, struct replayed *replayed, uint64_t *ours
         struct work *work = &replayed->work[i];
         CUstream stream = branches && calls_random(ours) % 2 ? rank->second : rank->stream;
         work->one = calls_draw(ours, i, MOST_COUNT);
-        if (work->one.kind != CALLS_ALL_REDUCE) work->one.algorithm = NULL; /* not without an SM */
+        calls_keep_going(&work->one); /* what does not is refused */
         work->drawn = *mine + (uint64_t)i;
         fill(work, rank->me->rank);
-        must(calls_enqueue_on(&work->one, &work->place, rank->comm, stream));
+        must(calls_enqueue_on(&work->one, rank->me->rank, &work->place, rank->comm, stream));
     }
     if (branches) after(rank, rank->stream, rank->second);
     replayed->exec = end(rank);
@@ -187,7 +187,7 @@ static void called(struct rank *rank, struct work *work, int number, uint64_t *o
     work->one = calls_draw(ours, number, MOST_COUNT);
     work->drawn = *mine;
     fill(work, rank->me->rank);
-    must(calls_enqueue(&work->one, &work->place, rank->comm));
+    must(calls_enqueue(&work->one, rank->me->rank, &work->place, rank->comm));
 }
 
 static void test_mixed(struct ranks_thread *me)

@@ -49,7 +49,7 @@ static void batch(smfar_comm *comm, int rank, const struct calls_one *ones, int 
         char *space = spaces[2 * i + calls_random(mine) % 2]; /* in the window, or not */
         calls_fill(&ones[i], rank, space, mine, &place[i]);
         if (calls_random(mine) % 100 == 0) usleep(calls_random(mine) % 3000);
-        must(calls_enqueue(&ones[i], &place[i], comm), &ones[i], rank);
+        must(calls_enqueue(&ones[i], rank, &place[i], comm), &ones[i], rank);
     }
     must(smfar_comm_wait(comm, smfar_comm_sequence(comm), TIMEOUT_MS), &ones[count - 1], rank);
     for (int i = 0; i < count; i++)

@@ -118,7 +118,8 @@ static void begin(struct round *round)
         *one = calls_draw(random, i, MOST_COUNT);
         /* what blocks hosts until all ranks have called: here one thread calls for all of them */
         int is_split = one->algorithm && !strncmp(one->algorithm, "split", 5);
-        if (is_split || one->kind != CALLS_ALL_REDUCE) one->algorithm = NULL;
+        if (is_split) one->algorithm = NULL;
+        calls_keep_going(one);
     }
     for (int r = 0; r < CALLS_RANKS; r++) {
         wrap_set_epoch(round->group->comm[r], round->epoch);
@@ -128,19 +129,31 @@ static void begin(struct round *round)
     }
 }
 
+static const enum collective collectives_of[] = {
+    [CALLS_ALL_REDUCE] = COLLECTIVE_ALL_REDUCE,
+    [CALLS_REDUCE] = COLLECTIVE_REDUCE,
+    [CALLS_REDUCE_SCATTER] = COLLECTIVE_REDUCE_SCATTER,
+    [CALLS_BROADCAST] = COLLECTIVE_BROADCAST,
+    [CALLS_ALL_GATHER] = COLLECTIVE_ALL_GATHER,
+    [CALLS_ALL_TO_ALL] = COLLECTIVE_ALL_TO_ALL,
+    [CALLS_GATHER] = COLLECTIVE_GATHER,
+    [CALLS_SCATTER] = COLLECTIVE_SCATTER,
+};
+
 /* Another shape in the plan that the library finds in its cache when the call is made. */
 static void reshape(const struct calls_one *one, smfar_comm *comm, uint64_t *random)
 {
     struct call call = {.comm = comm,
-                        .collective = COLLECTIVE_ALL_REDUCE,
+                        .collective = collectives_of[one->kind],
                         .dtype = (int)one->dtype,
-                        .op = (int)one->op,
-                        .root = -1,
+                        .op = calls_is_reduction(one) ? (int)one->op : -1,
+                        .root = one->root,
                         .count = one->count};
     const struct planned *planned;
     REQUIRE(calls_wish(one) == SMFAR_OK, "%s", smfar_last_error());
     REQUIRE(collective_plan(&call, &planned) == SMFAR_OK, "%s", smfar_last_error());
     struct plan *plan = &((struct planned *)(uintptr_t)planned)->plan;
+    if (plan->kernel == KERNELS) return; /* copies between barriers of one warp */
     plan->blocks = 1 + (int)(calls_random(random) % MOST_BLOCKS);
     plan->threads = 32 * (1 + (int)(calls_random(random) % MOST_WARPS));
     if (algorithm_is_push(plan->algorithm)) plan->threads += 32; /* a warp that moves no data */
@@ -149,10 +162,10 @@ static void reshape(const struct calls_one *one, smfar_comm *comm, uint64_t *ran
 static void enqueue_one(struct round *round, int r)
 {
     int i = round->enqueued[r]++;
-    if (round->ones[i].kind == CALLS_ALL_REDUCE)
+    if (round->ones[i].kind != CALLS_BARRIER)
         reshape(&round->ones[i], round->group->comm[r], &round->random);
     enum smfar_status status =
-        calls_enqueue(&round->ones[i], &round->place[r][i], round->group->comm[r]);
+        calls_enqueue(&round->ones[i], r, &round->place[r][i], round->group->comm[r]);
     if (status == SMFAR_OK) return;
     report(round);
     REQUIRE(0, "seed %llu: rank %d: %s", (unsigned long long)round->seed, r, smfar_last_error());
