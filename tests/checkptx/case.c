@@ -100,9 +100,10 @@ static size_t count_of(enum kernel_id id, const unsigned char level[AXES])
     return case_is_push(id) && count > MOST_PUSHED ? MOST_PUSHED : count;
 }
 
-/* A push has one warp beside those that move data. */
+/* A push has one warp beside those that move data; a pull may have twice as many as others. */
 static int threads_of(enum kernel_id id, int level)
 {
+    if (case_is_pull(id) && threads[level] == 512) return 1024;
     return case_is_push(id) && threads[level] == 32 ? 64 : threads[level];
 }
 

@@ -20,10 +20,10 @@ MOVE = [
         kernels=PULL,
     ),
     mutation(
-        "pull: the ranks up to this one are not read",
+        "pull: turns beyond the last rank are left out",
         FILE,
-        "        @%p sub.u32 %r, %r, %ranks;\n",
-        "        @%p bra NEXT;\n",
+        "        rem.u32 %r, %r, %ranks;\n",
+        "        setp.ge.u32 %p, %r, %ranks;\n        @%p bra NEXT;\n",
         kernels=PULL,
     ),
     mutation(
@@ -170,11 +170,18 @@ MOVE = [
         equivalent="the ranks' turns are for the links' sake",
     ),
     mutation(
-        "pull: rank 0 is not read by the last turn",
+        "pull: ranks change within a tile",
         FILE,
-        "        setp.ge.u32 %p, %r, %ranks;\n",
-        "        setp.gt.u32 %p, %r, %ranks;\n",
+        "        div.u32 %x, %x, %step;\n",
+        "        div.u32 %x, %item, %step;\n",
         kernels=PULL,
+    ),
+    mutation(
+        "pull: ranks do not change from round to round",
+        FILE,
+        "        add.u32 %r, %r, %x;\n",
+        kernels=PULL,
+        equivalent="which warp reads from which rank is a matter of time alone",
     ),
     mutation(
         "pull: nobody is waited for",
