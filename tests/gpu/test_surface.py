@@ -1,5 +1,7 @@
 """The other collectives, messages and the direct operator on CUDA tensors."""
 
+import on_gpu
+import pytest
 import torch
 import torch.distributed as dist
 from test_collectives import device
@@ -39,6 +41,29 @@ def collectives():
 
 def test_collectives(ranks):
     ranks.run(collectives)
+
+
+def pull(count):
+    """Also of parts that make no whole vectors, which are copied otherwise."""
+    for name, arguments in (
+        ("moves", (count, torch.float32)),
+        ("inputs_among_outputs", (count, 0)),
+        ("inputs_among_outputs", (count, 1)),
+    ):
+        with smfar.algorithm("pull_peer"):
+            on_gpu.call(device, "test_surface", name, arguments)
+    sent = part(0) if dist.get_rank() == 0 else torch.zeros(COUNT, device=device())
+    with smfar.algorithm("pull_peer"):
+        dist.broadcast(sent, 0)
+    assert torch.equal(sent, part(0))
+    paths = {(path.collective, path.algorithm) for path in smfar.report(device=device())}
+    for collective in ("all_gather", "all_to_all", "broadcast", "gather", "scatter"):
+        assert (collective, "pull_peer") in paths, collective
+
+
+@pytest.mark.parametrize("count", [1, 70_000, 70_001, 3_000_003])
+def test_a_kernel_that_pulls(ranks, count):
+    ranks.run(pull, count)
 
 
 def ring():

@@ -5,6 +5,8 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
+from test_surface import moves
+from test_values import broadcast_sizes, gather_sizes
 
 import smfar
 
@@ -47,6 +49,25 @@ def take_each():
 
 def test_each_algorithm(ranks):
     ranks.run(take_each)
+
+
+def pull():
+    """Large parts that make no whole vectors are copied unless the kernel is asked for."""
+    count, dtype = 70_001, torch.float32
+    names = ("all_gather", "all_to_all", "broadcast", "gather", "scatter")
+    before = [calls(name, "pull_peer") for name in names]
+    for algorithm in (None, "pull_peer"):
+        assert [calls(name, "pull_peer") for name in names] == before
+        with smfar.algorithm(algorithm):
+            moves(count, dtype)
+            broadcast_sizes(dtype, [count])
+            gather_sizes(dtype, [count])
+    after = [calls(name, "pull_peer") for name in names]
+    assert all(more > less for more, less in zip(after, before, strict=True)), after
+
+
+def test_what_moves_by_the_kernel_that_pulls(ranks):
+    ranks.run(pull)
 
 
 def fall_back():
