@@ -48,17 +48,18 @@ def sm_budget(blocks):
 
 
 def algorithm(name):
-    """In this `with` block, all-reduces called by this thread take this algorithm if they can, and
-    so does the fused norm with "split_peer" (docs/norm.md).
+    """In this `with` block, collectives called by this thread take this algorithm if they can; so
+    does the fused norm with "split_peer" (docs/norm.md).
 
     Every rank must ask for the same: another one is another collective. smfar.explain says what
     a call would take, and why. "split_mc" and "split_peer" have copy engines move what they can and
     streams wait for other ranks: SMs are held only while they add. A call of these blocks the host
-    until every rank has called; other calls do not.
+    until every rank has called; other calls do not. "pull_peer" is for what only moves data: one
+    kernel that reads into the outputs, where else there might be copies.
 
     Args:
         name: "twoshot_mc", "split_mc", "push_mc", "oneshot_mc", "push_peer", "oneshot_peer",
-            "twoshot_peer", "split_peer", or None for whichever suits.
+            "twoshot_peer", "split_peer", "pull_peer", or None for whichever suits.
 
     Raises:
         ValueError: no such algorithm.
