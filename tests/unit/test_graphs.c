@@ -1,6 +1,5 @@
 /* Collectives in graphs, ranks being threads on the software switch: captured once and replayed
- * many times, at random between called ones and beside them; on branches; in groups that end before
- * their graphs; and what is refused, or found to be wrong when it is replayed. With
+ * many times, at random between called ones and beside them; on branches; and what is refused. With
  * SMFAR_SOFT_CHECKED=1 the same in checked mode.
  *
  *   test_graphs [REPLAYS] [SEED] */
@@ -8,96 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../csrc/bootstrap/fdpass.h"
-#include "../../csrc/driver/driver.h"
-#include "calls.h"
-#include "ranks.h"
-#include "switch.h"
+#include "graphs.h"
 
-enum { GRAPHS = 6, MOST_IN_GRAPH = 4, MOST_COUNT = 9000, TIMEOUT_MS = 30000, SHORT_MS = 700 };
+enum { GRAPHS = 6, MOST_IN_GRAPH = 4, MOST_COUNT = 9000 };
 
-/* What programs call and the core does not. */
-static struct {
-#define REQUIRED(name, params) CUresult(*name) params;
-#include "../../csrc/soft/graphs.def"
-} program;
-
-static struct driver *driver;
 static uint64_t seed;
 static int replays = 1000;
-static pthread_barrier_t meeting;
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        CUresult ok_result = (call);                                                               \
-        REQUIRE(ok_result == CUDA_SUCCESS, "it gives %d", (int)ok_result);                         \
-    } while (0)
-
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
-/* ---- a rank ---- */
-
-struct rank {
-    struct ranks_thread *me;
-    smfar_comm *comm;
-    CUstream stream, second;
-    CUevent event;
-};
-
-static void open_rank(struct ranks_thread *me, int64_t timeout_ms, struct rank *rank_out)
-{
-    struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
-                                  .device = -1,
-                                  .timeout_ms = timeout_ms,
-                                  .window_bytes = 8 << 20,
-                                  .chunk_bytes = 32 << 10,
-                                  .no_multicast = me->extra != NULL};
-    struct rank rank = {.me = me};
-    CUcontext context;
-    must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &rank.comm));
-    OK(driver->cuDevicePrimaryCtxRetain(&context, me->rank));
-    OK(driver->cuCtxPushCurrent(context));
-    OK(driver->cuStreamCreateWithPriority(&rank.stream, CU_STREAM_NON_BLOCKING, 0));
-    OK(driver->cuStreamCreateWithPriority(&rank.second, CU_STREAM_NON_BLOCKING, 0));
-    OK(driver->cuEventCreate(&rank.event, CU_EVENT_DISABLE_TIMING));
-    *rank_out = rank;
-}
-
-/* The context stays: a graph may outlive its group. */
-static void close_rank(struct rank *rank)
-{
-    CUcontext context;
-    OK(driver->cuStreamDestroy(rank->stream));
-    OK(driver->cuStreamDestroy(rank->second));
-    OK(driver->cuEventDestroy(rank->event));
-    OK(driver->cuCtxPopCurrent(&context));
-    OK(driver->cuDevicePrimaryCtxRelease(rank->me->rank));
-}
-
-static void begin(struct rank *rank)
-{
-    OK(program.cuStreamBeginCapture(rank->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-}
-
-static CUgraphExec end(struct rank *rank)
-{
-    CUgraph graph;
-    CUgraphExec exec;
-    OK(program.cuStreamEndCapture(rank->stream, &graph));
-    OK(program.cuGraphInstantiate(&exec, graph, 0));
-    OK(program.cuGraphDestroy(graph));
-    return exec;
-}
-
-/* The later stream goes on behind the earlier one. */
-static void after(struct rank *rank, CUstream later, CUstream earlier)
-{
-    OK(driver->cuEventRecord(rank->event, earlier));
-    OK(driver->cuStreamWaitEvent(later, rank->event, 0));
-}
 
 /* ---- many replays ---- */
 
@@ -134,7 +49,7 @@ static char *new_space(struct rank *rank, int inside)
 {
     void *space = NULL;
     if (inside)
-        must(smfar_window_alloc(rank->comm, CALLS_SPACE, &space));
+        graphs_must(smfar_window_alloc(rank->comm, CALLS_SPACE, &space));
     else
         space = malloc(CALLS_SPACE);
     return space;
@@ -145,8 +60,8 @@ static void capture(struct rank *rank, struct replayed *replayed, uint64_t *ours
 {
     int branches = calls_random(ours) % 2;
     replayed->count = 1 + (int)(calls_random(ours) % MOST_IN_GRAPH);
-    begin(rank);
-    if (branches) after(rank, rank->second, rank->stream);
+    graphs_begin(rank);
+    if (branches) graphs_after(rank, rank->second, rank->stream);
     for (int i = 0; i < replayed->count; i++) {
         struct work *work = &replayed->work[i];
         CUstream stream = branches && calls_random(ours) % 2 ? rank->second : rank->stream;
@@ -154,10 +69,10 @@ static void capture(struct rank *rank, struct replayed *replayed, uint64_t *ours
         calls_keep_going(&work->one); /* what does not is refused */
         work->drawn = *mine + (uint64_t)i;
         fill(work, rank->me->rank);
-        must(calls_enqueue_on(&work->one, rank->me->rank, &work->place, rank->comm, stream));
+        graphs_must(calls_enqueue_on(&work->one, rank->me->rank, &work->place, rank->comm, stream));
     }
-    if (branches) after(rank, rank->stream, rank->second);
-    replayed->exec = end(rank);
+    if (branches) graphs_after(rank, rank->stream, rank->second);
+    replayed->exec = graphs_end(rank);
 }
 
 /* Another one in the place of a graph that is no longer wanted. */
@@ -187,7 +102,7 @@ static void called(struct rank *rank, struct work *work, int number, uint64_t *o
     work->one = calls_draw(ours, number, MOST_COUNT);
     work->drawn = *mine;
     fill(work, rank->me->rank);
-    must(calls_enqueue(&work->one, rank->me->rank, &work->place, rank->comm));
+    graphs_must(calls_enqueue(&work->one, rank->me->rank, &work->place, rank->comm));
 }
 
 static void test_mixed(struct ranks_thread *me)
@@ -197,7 +112,7 @@ static void test_mixed(struct ranks_thread *me)
     struct rank rank;
     struct work eager = {0};
     uint64_t ours = seed, mine = seed * 31 + (uint64_t)me->rank;
-    open_rank(me, TIMEOUT_MS, &rank);
+    graphs_open(me, GRAPHS_TIMEOUT_MS, &rank);
     eager.space = new_space(&rank, 1);
     for (int g = 0; g < GRAPHS; g++) {
         for (int i = 0; i < MOST_IN_GRAPH; i++)
@@ -216,7 +131,7 @@ static void test_mixed(struct ranks_thread *me)
         if (what == 3) capture_again(&rank, replayed, &ours, &mine);
         if (what < 3) finish(&rank, replayed);
         if (what > 1) continue;
-        must(smfar_comm_wait(rank.comm, smfar_comm_sequence(rank.comm), TIMEOUT_MS));
+        graphs_must(smfar_comm_wait(rank.comm, smfar_comm_sequence(rank.comm), GRAPHS_TIMEOUT_MS));
         check(&eager, me->rank, "called");
     }
     for (int g = 0; g < GRAPHS; g++)
@@ -226,7 +141,7 @@ static void test_mixed(struct ranks_thread *me)
     for (int g = 0; g < GRAPHS; g++)
         for (int i = 0; i < MOST_IN_GRAPH; i++)
             if (!((g + i) % 2)) free(graphs[g].work[i].space);
-    close_rank(&rank);
+    graphs_close(&rank);
 }
 
 /* ---- the other collectives ---- */
@@ -245,15 +160,15 @@ static void capture_all(struct rank *rank, int32_t (*data)[CALLS_RANKS][PART])
         send[r] = in[r];
         recv[r] = out[r];
     }
-    begin(rank);
-    must(smfar_reduce_scatter(send, data[2][0], PART, SMFAR_I32, SMFAR_SUM, 0, comm, s));
-    must(smfar_all_to_all(send, recv, PART, SMFAR_I32, comm, s));
-    must(smfar_reduce(in[1], data[2][1], PART, SMFAR_I32, SMFAR_MAX, 0, 1, comm, s));
-    must(smfar_gather(in[0],
-                      (void *const[]){data[3][0], data[3][1], data[3][2], data[3][3], data[3][4]},
-                      PART, SMFAR_I32, 2, comm, s));
-    must(smfar_scatter(send, data[2][2], PART, SMFAR_I32, 3, comm, s));
-    must(smfar_barrier(comm, s));
+    graphs_begin(rank);
+    graphs_must(smfar_reduce_scatter(send, data[2][0], PART, SMFAR_I32, SMFAR_SUM, 0, comm, s));
+    graphs_must(smfar_all_to_all(send, recv, PART, SMFAR_I32, comm, s));
+    graphs_must(smfar_reduce(in[1], data[2][1], PART, SMFAR_I32, SMFAR_MAX, 0, 1, comm, s));
+    graphs_must(smfar_gather(
+        in[0], (void *const[]){data[3][0], data[3][1], data[3][2], data[3][3], data[3][4]}, PART,
+        SMFAR_I32, 2, comm, s));
+    graphs_must(smfar_scatter(send, data[2][2], PART, SMFAR_I32, 3, comm, s));
+    graphs_must(smfar_barrier(comm, s));
 }
 
 static int32_t value(int rank, int part, int round, int i)
@@ -283,9 +198,9 @@ static void test_every_collective(struct ranks_thread *me)
     static int32_t memory[CALLS_RANKS][4][CALLS_RANKS][PART];
     int32_t(*data)[CALLS_RANKS][PART] = memory[me->rank];
     struct rank rank;
-    open_rank(me, TIMEOUT_MS, &rank);
+    graphs_open(me, GRAPHS_TIMEOUT_MS, &rank);
     capture_all(&rank, data);
-    CUgraphExec exec = end(&rank);
+    CUgraphExec exec = graphs_end(&rank);
     for (int round = 0; round < 5; round++) {
         memset(memory[me->rank], 0xa5, sizeof memory[0]);
         for (int part = 0; part < CALLS_RANKS; part++)
@@ -297,7 +212,7 @@ static void test_every_collective(struct ranks_thread *me)
     }
     OK(program.cuGraphExecDestroy(exec));
     smfar_comm_destroy(rank.comm);
-    close_rank(&rank);
+    graphs_close(&rank);
 }
 
 /* ---- all-reduce with RMSNorm ---- */
@@ -330,7 +245,7 @@ static void call_norms(struct rank *rank, struct norms *norms, CUstream stream)
                                       .sums_layout = (enum smfar_sums)layout};
         if (layout != SMFAR_SUMS_NONE) norm.residual = norms->residual[layout];
         if (layout == SMFAR_SUMS_REPLICATED) norm.sums = norms->sums[layout];
-        must(smfar_all_reduce_rms_norm(x, x, &norm, rank->comm, stream));
+        graphs_must(smfar_all_reduce_rms_norm(x, x, &norm, rank->comm, stream));
     }
 }
 
@@ -340,18 +255,19 @@ static void test_norms(struct ranks_thread *me)
 {
     static struct norms plain[CALLS_RANKS], called[CALLS_RANKS];
     struct rank rank;
-    open_rank(me, TIMEOUT_MS, &rank);
+    graphs_open(me, GRAPHS_TIMEOUT_MS, &rank);
     for (int inside = 0; inside < 2; inside++) {
         void *window;
-        must(smfar_window_alloc(rank.comm, sizeof(struct norms), &window));
+        graphs_must(smfar_window_alloc(rank.comm, sizeof(struct norms), &window));
         struct norms *norms = inside ? window : &plain[me->rank], *want = &called[me->rank];
-        begin(&rank);
+        graphs_begin(&rank);
         call_norms(&rank, norms, rank.stream);
-        CUgraphExec exec = end(&rank);
+        CUgraphExec exec = graphs_end(&rank);
         for (int round = 0; round < 5; round++) {
             fill_norms(me->rank, round, norms);
             call_norms(&rank, norms, NULL);
-            must(smfar_comm_wait(rank.comm, smfar_comm_sequence(rank.comm), TIMEOUT_MS));
+            graphs_must(
+                smfar_comm_wait(rank.comm, smfar_comm_sequence(rank.comm), GRAPHS_TIMEOUT_MS));
             *want = *norms;
             fill_norms(me->rank, round, norms);
             EXPECT(memcmp(want, norms, sizeof *want), "nothing was called");
@@ -363,7 +279,7 @@ static void test_norms(struct ranks_thread *me)
         OK(program.cuGraphExecDestroy(exec));
     }
     smfar_comm_destroy(rank.comm);
-    close_rank(&rank);
+    graphs_close(&rank);
 }
 
 /* ---- refusals ---- */
@@ -381,9 +297,9 @@ static void test_refusals(struct ranks_thread *me)
         recv[r] = &data[32 + r];
         counts[r] = 1;
     }
-    open_rank(me, TIMEOUT_MS, &rank);
-    must(smfar_barrier(rank.comm, NULL));
-    begin(&rank);
+    graphs_open(me, GRAPHS_TIMEOUT_MS, &rank);
+    graphs_must(smfar_barrier(rank.comm, NULL));
+    graphs_begin(&rank);
     EXPECT_EQ(smfar_all_to_all_v(send, counts, recv, counts, SMFAR_F32, rank.comm, rank.stream),
               SMFAR_ERR_UNSUPPORTED);
     EXPECT_HAS(smfar_last_error(), "cannot be captured");
@@ -391,134 +307,21 @@ static void test_refusals(struct ranks_thread *me)
     EXPECT_EQ(smfar_send(data, 4, peer, 0, rank.comm, rank.stream, NULL, NULL),
               SMFAR_ERR_UNSUPPORTED);
     EXPECT_HAS(smfar_last_error(), "send cannot be captured");
-    must(smfar_hint_set(&(struct smfar_hint){.sm_budget = SMFAR_NO_SMS}));
+    graphs_must(smfar_hint_set(&(struct smfar_hint){.sm_budget = SMFAR_NO_SMS}));
     EXPECT_EQ(smfar_barrier(rank.comm, rank.stream), SMFAR_ERR_UNSUPPORTED);
     EXPECT_HAS(smfar_last_error(), "barrier in a CUDA graph without an SM");
-    must(smfar_hint_set(NULL));
-    OK(program.cuGraphExecDestroy(end(&rank))); /* the capture went on */
-    begin(&rank);
+    graphs_must(smfar_hint_set(NULL));
+    OK(program.cuGraphExecDestroy(graphs_end(&rank))); /* the capture went on */
+    graphs_begin(&rank);
     EXPECT_EQ(driver->cuStreamQuery(rank.stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     EXPECT_EQ(smfar_barrier(rank.comm, rank.stream), SMFAR_ERR_DRIVER);
     EXPECT_HAS(smfar_last_error(), "broken the capture");
     EXPECT_EQ(program.cuStreamEndCapture(rank.stream, &graph),
               CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    must(smfar_barrier(rank.comm, NULL)); /* the group is well */
-    must(smfar_comm_wait(rank.comm, smfar_comm_sequence(rank.comm), TIMEOUT_MS));
+    graphs_must(smfar_barrier(rank.comm, NULL)); /* the group is well */
+    graphs_must(smfar_comm_wait(rank.comm, smfar_comm_sequence(rank.comm), GRAPHS_TIMEOUT_MS));
     smfar_comm_destroy(rank.comm);
-    close_rank(&rank);
-}
-
-/* ---- what goes wrong when graphs are replayed ---- */
-
-static CUgraphExec capture_sum(struct rank *rank, float *data, size_t count)
-{
-    begin(rank);
-    must(smfar_all_reduce(data, data, count, SMFAR_F32, SMFAR_SUM, rank->comm, rank->stream));
-    return end(rank);
-}
-
-static enum smfar_status await_failure(struct rank *rank)
-{
-    int64_t deadline = fdpass_now() + TIMEOUT_MS;
-    enum smfar_status status;
-    while ((status = smfar_comm_error(rank->comm)) == SMFAR_OK && fdpass_now() < deadline)
-        usleep(1000);
-    OK(driver->cuStreamSynchronize(rank->stream)); /* kernels have left */
-    OK(driver->cuStreamSynchronize(rank->second));
-    return status;
-}
-
-/* After a failure a replay does nothing, and the group says what has happened. */
-static void end_failed(struct rank *rank, CUgraphExec a, CUgraphExec b)
-{
-    OK(program.cuGraphLaunch(a, rank->stream));
-    OK(driver->cuStreamSynchronize(rank->stream));
-    EXPECT(smfar_barrier(rank->comm, NULL) != SMFAR_OK, "a call after a failure");
-    OK(program.cuGraphExecDestroy(a));
-    OK(program.cuGraphExecDestroy(b));
-    pthread_barrier_wait(&meeting);
-    smfar_comm_destroy(rank->comm);
-    close_rank(rank);
-}
-
-static void test_missing(struct ranks_thread *me)
-{
-    static float memory[CALLS_RANKS][2][8];
-    struct rank rank;
-    open_rank(me, SHORT_MS, &rank);
-    CUgraphExec a = capture_sum(&rank, memory[me->rank][0], 8);
-    CUgraphExec b = capture_sum(&rank, memory[me->rank][1], 7);
-    pthread_barrier_wait(&meeting); /* a failed group captures nothing more */
-    if (me->rank != 1) OK(program.cuGraphLaunch(a, rank.stream));
-    EXPECT_EQ(await_failure(&rank), SMFAR_ERR_TIMEOUT);
-    EXPECT_HAS(smfar_last_error(), "rank 1 did not come to all_reduce(sum, f32, 8 elements");
-    EXPECT_HAS(smfar_last_error(), "a graph replayed");
-    end_failed(&rank, a, b);
-}
-
-static void test_different(struct ranks_thread *me)
-{
-    static float memory[CALLS_RANKS][2][8];
-    struct rank rank;
-    open_rank(me, TIMEOUT_MS, &rank);
-    CUgraphExec a = capture_sum(&rank, memory[me->rank][0], 8);
-    CUgraphExec b = capture_sum(&rank, memory[me->rank][1], 7);
-    pthread_barrier_wait(&meeting); /* a failed group captures nothing more */
-    OK(program.cuGraphLaunch(me->rank == 2 ? b : a, rank.stream));
-    EXPECT_EQ(await_failure(&rank), SMFAR_ERR_MISMATCH);
-    EXPECT_HAS(smfar_last_error(), "graphs replayed different collectives");
-    EXPECT_HAS(smfar_last_error(), "7 elements");
-    EXPECT_HAS(smfar_last_error(), "8 elements");
-    end_failed(&rank, a, b);
-}
-
-/* Two at once on one rank: the second finds it, whatever the others do. */
-static void test_overlap(struct ranks_thread *me)
-{
-    static float memory[CALLS_RANKS][2][8];
-    struct rank rank;
-    open_rank(me, TIMEOUT_MS, &rank);
-    CUgraphExec a = capture_sum(&rank, memory[me->rank][0], 8);
-    CUgraphExec b = capture_sum(&rank, memory[me->rank][1], 8);
-    pthread_barrier_wait(&meeting); /* a failed group captures nothing more */
-    if (me->rank == 0) {
-        OK(program.cuGraphLaunch(a, rank.stream)); /* which waits for the others */
-        OK(program.cuGraphLaunch(b, rank.second));
-    }
-    EXPECT_EQ(await_failure(&rank), SMFAR_ERR_UNSUPPORTED);
-    EXPECT_HAS(smfar_last_error(), "ran at the same time on rank 0");
-    end_failed(&rank, a, b);
-}
-
-/* ---- a group that ends before its graphs ---- */
-
-static void test_outlived(struct ranks_thread *me)
-{
-    static float memory[CALLS_RANKS][100];
-    float *data = memory[me->rank];
-    struct rank rank;
-    open_rank(me, TIMEOUT_MS, &rank);
-    CUgraphExec exec = capture_sum(&rank, data, 100);
-    pthread_barrier_wait(&meeting);
-    smfar_comm_destroy(rank.comm);
-    pthread_barrier_wait(&meeting);
-    for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < 100; i++)
-            data[i] = (float)(me->rank + i + round);
-        OK(program.cuGraphLaunch(exec, rank.stream));
-        OK(driver->cuStreamSynchronize(rank.stream));
-        for (int i = 0; i < 100; i++)
-            EXPECT_EQ(data[i], CALLS_RANKS * (i + round) + 10);
-    }
-    OK(program.cuGraphExecDestroy(exec));
-    OK(driver->cuStreamSynchronize(rank.stream));
-}
-
-static void resolve(void)
-{
-    REQUIRE(driver_open(SMFAR_DRIVER_SOFT, &driver) == SMFAR_OK, "%s", smfar_last_error());
-#define REQUIRED(name, params) *(void **)&program.name = switch_symbol(#name);
-#include "../../csrc/soft/graphs.def"
+    graphs_close(&rank);
 }
 
 int main(int argc, char **argv)
@@ -527,18 +330,13 @@ int main(int argc, char **argv)
     if (argc > 1) replays = atoi(argv[1]);
     if (argc > 2) seed = strtoull(argv[2], NULL, 0);
     printf("seed %llu\n", (unsigned long long)seed);
-    pthread_barrier_init(&meeting, NULL, CALLS_RANKS);
-    resolve();
+    graphs_resolve();
     ranks_run(CALLS_RANKS, test_mixed, NULL);
     ranks_run(CALLS_RANKS, test_mixed, &seed); /* over peers */
     ranks_run(CALLS_RANKS, test_every_collective, NULL);
     ranks_run(CALLS_RANKS, test_norms, NULL);
     ranks_run(CALLS_RANKS, test_norms, &seed);
     ranks_run(CALLS_RANKS, test_refusals, NULL);
-    ranks_run(CALLS_RANKS, test_missing, NULL);
-    ranks_run(CALLS_RANKS, test_different, NULL);
-    ranks_run(CALLS_RANKS, test_overlap, NULL);
     switch_expect_no_leaks();
-    ranks_run(CALLS_RANKS, test_outlived, NULL); /* and keeps its memory */
     return unit_end();
 }
