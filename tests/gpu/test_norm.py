@@ -63,8 +63,10 @@ def test_in_place(ranks, where):
 def compare_split(where):
     """The bits of one launch, at sizes of several legs and steps, and odd ones."""
     for dtype in FLOATS:
-        for shape in ((1, 4096), (5, 7), (17, 1000), (4096, 4096), (9000, 8192), (2, 40_000)):
-            x, residual, weight, _, _ = setting(shape, dtype, torch.float32)
+        for shape in ((1, 4096), (5, 7), (17, 1000), (1024, 4096), (2500, 8192), (2, 40_000)):
+            *inputs, residual = parts(shape, dtype, dist.get_world_size())
+            x, residual = inputs[dist.get_rank()].to(device()), residual.to(device())
+            weight = weight_of(shape[-1], torch.float32).to(device())
             if where == "window" and x.nbytes < 100 << 20:
                 x = smfar.empty(*shape, dtype=dtype, device=x.device).copy_(x)
             mine, outcomes = x.clone(), []
