@@ -1,9 +1,12 @@
 /* The public functions on the memory of a live communicator: what all ranks take, add and register
  * together, over their connections. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "api.h"
+#include "bootstrap/fdpass.h"
 #include "comm/failure.h"
 #include "comm/work.h"
 #include "memory/registered.h"
@@ -29,10 +32,59 @@ static enum smfar_status stay_together(struct smfar_comm *comm, uint64_t what,
     return FAIL(status, "%s", text);
 }
 
+/* How a thread waits for the other ranks' calls: a while by giving way, then by naps. */
+enum { YIELDS = 500, NAP_NS = 50000 };
+
+static enum smfar_status give_up(struct smfar_comm *comm, const struct request *mine, int r)
+{
+    char text[PAGE_TEXT];
+    int left = atomic_load(&comm->page.host->words[r].left) != LEFT_NOT;
+    enum smfar_status status = left ? SMFAR_ERR_PEER : SMFAR_ERR_TIMEOUT;
+    if (left)
+        snprintf(text, sizeof(text), "%s: rank %d has left the group", names[mine->what], r);
+    else
+        snprintf(text, sizeof(text), "%s: rank %d has not called it on time, within %lld ms",
+                 names[mine->what], r, (long long)atomic_load(&comm->timeout_ms));
+    failure_publish(comm, status, 0, text);
+    return FAIL(status, "%s", text);
+}
+
+/* Every rank's request, once all have made theirs. In the host page, where that takes a
+ * microsecond; a turn's place is used again at the next turn but one, which a rank comes to once
+ * all ranks have come to the next, and so have read this one. */
+static enum smfar_status meet(struct smfar_comm *comm, const struct request *mine,
+                              struct request *all)
+{
+    uint64_t turn = ++comm->turn;
+    struct host_page *page = comm->page.host;
+    struct page_request *place = &page->request[comm->rank][turn % 2];
+    int64_t deadline = fdpass_now() + atomic_load(&comm->timeout_ms);
+    place->what = mine->what;
+    place->number = mine->number;
+    /* partner: the load below in every other rank */
+    atomic_store_explicit(&place->turn, turn, memory_order_release);
+    for (int r = 0, tries = 0; r < comm->ranks; tries++) {
+        place = &page->request[r][turn % 2];
+        if (atomic_load_explicit(&place->turn, memory_order_acquire) == turn) {
+            all[r++] = (struct request){place->what, place->number};
+            continue;
+        }
+        enum smfar_status status = failure_check(comm);
+        if (status != SMFAR_OK) return status;
+        if (atomic_load(&page->words[r].left) != LEFT_NOT || fdpass_now() >= deadline)
+            return give_up(comm, mine, r);
+        if (tries < YIELDS)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+    }
+    return SMFAR_OK;
+}
+
 static enum smfar_status check_same(struct smfar_comm *comm, uint64_t what, uint64_t number)
 {
     struct request mine = {what, number}, all[SMFAR_MAX_RANKS];
-    enum smfar_status status = exchange_all_gather(comm->exchange, &mine, sizeof(mine), all);
+    enum smfar_status status = meet(comm, &mine, all);
     for (int r = 0; status == SMFAR_OK && r < comm->ranks; r++) {
         if (all[r].what != all[0].what)
             return FAIL(SMFAR_ERR_MISMATCH, "rank 0 calls %s, rank %d %s", names[all[0].what], r,
@@ -51,7 +103,7 @@ static enum smfar_status begin(struct smfar_comm *comm, uint64_t what, uint64_t 
 {
     enum smfar_status status = api_enter(comm);
     if (status != SMFAR_OK) return status;
-    status = stay_together(comm, what, check_same(comm, what, number));
+    status = check_same(comm, what, number);
     if (status != SMFAR_OK) api_leave(comm);
     return status;
 }

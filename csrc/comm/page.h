@@ -88,6 +88,12 @@ struct page_pair {
     struct page_part part[2];
 };
 
+/* What a rank asks of all ranks together: see api_window.c. `turn` is written last. */
+struct page_request {
+    _Atomic uint64_t turn; /* of such calls, from 1 */
+    uint64_t what, number;
+};
+
 struct host_page {
     _Atomic uint32_t abort;
     uint8_t pad[PAGE_ERROR - 4];
@@ -96,6 +102,7 @@ struct host_page {
     struct page_words words[SMFAR_MAX_RANKS];
     struct page_failure failure;
     struct page_life life[SMFAR_MAX_RANKS];
+    struct page_request request[SMFAR_MAX_RANKS][2]; /* by odd and even turns */
     struct page_entry ring[SMFAR_MAX_RANKS][PAGE_RING];
     struct page_pair pairs[]; /* [receiver * ranks + sender] */
 };
