@@ -97,7 +97,8 @@ class Registration:
 
         Collective; blocks the host until the group's collectives so far have ended. A second call
         does nothing, nor does one for a group that has failed or ended. NotImplementedError while
-        CUDA graphs with collectives of the group are there.
+        CUDA graphs with collectives of the group are there; once they are gone it can be called
+        again.
         """
         self._registered.drop()
 

@@ -18,11 +18,13 @@ std::shared_ptr<Registered> Registered::add(const std::shared_ptr<Communicator>&
 }
 
 void Registered::drop() {
-  const auto communicator = std::move(communicator_);
+  const auto communicator = communicator_;
+  if (!communicator) return;
+  if (smfar_comm_error(communicator->raw()) == SMFAR_OK) {
+    check(smfar_window_deregister(communicator->raw(), id_), "deregistering");
+    communicator->letGo(id_);
+  }
   communicator_ = nullptr;
-  if (!communicator || smfar_comm_error(communicator->raw()) != SMFAR_OK) return;
-  check(smfar_window_deregister(communicator->raw(), id_), "deregistering");
-  communicator->letGo(id_);
 }
 
 } // namespace smfar

@@ -16,8 +16,9 @@ class Registered {
   static std::shared_ptr<Registered> add(const std::shared_ptr<Communicator>& communicator,
                                          const at::Tensor& tensor);
 
-  // Collective; a second call does nothing, nor does one for a group that has failed or ended: the
-  // tensor's memory is then kept as long as the communicator.
+  // Collective; after a refusal it can be called again. Once it is done, another call does nothing,
+  // nor does one for a group that has failed or ended: the tensor's memory is then kept as long as
+  // the communicator.
   void drop();
 
  private:

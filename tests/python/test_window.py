@@ -117,6 +117,23 @@ def test_what_lies_in_the_window_needs_nothing(ranks):
     ranks.run(register_inside)
 
 
+def deregister_again():
+    """What was refused can be asked for again."""
+    group = small_group()
+    tensor = smfar.empty(COUNT, device="cpu")
+    found = [smfar.register(tensor, group), smfar.register(tensor, group)]  # the second: nothing
+    with pytest.raises(dist.DistBackendError, match="rank 0 asks for number 1, rank 1 for 0"):
+        found[dist.get_rank() % 2].deregister()
+    assert "no staging" in smfar.explain(tensor, group=group)
+    for one in found:
+        one.deregister()
+    assert "copied through a staging slot" in smfar.explain(tensor, group=group)
+
+
+def test_deregister_after_a_refusal(ranks):
+    ranks.run(deregister_again)
+
+
 def refuse():
     group = small_group()
     with pytest.raises(NotImplementedError, match="smfar.empty or smfar.mem_pool"):
