@@ -15,6 +15,7 @@ import math
 import os
 import re
 import statistics
+import sys
 import time
 from dataclasses import asdict, replace
 
@@ -41,6 +42,7 @@ ALGORITHMS = ("push_mc", "twoshot_mc", "push_peer", "oneshot_peer", "twoshot_pee
 SPLITS = ("split_mc", "split_peer")  # whose calls block the host: only when asked for
 WHOLE = ("push_mc", "push_peer", "oneshot_peer")
 WHOLE_BYTES = 512 << 10  # of all ranks' tensors
+ELEMENT = 2  # bytes
 SECONDS = 0.01  # of one repeat
 SCAN_REPEATS = 5
 BUSY_CALLS = 50
@@ -82,10 +84,15 @@ def fill_in(args):
 
 
 def run(args):
-    """Measures, prints, writes; returns the exit status: 1 where a sum was wrong."""
+    """Measures, prints, writes; returns the exit status: 1 where a sum was wrong, 2 where
+    there is no size to measure."""
     fill_in(args)
     if args.device == "cuda" and no_gpu("tune --device cuda"):
         return 77
+    if not ELEMENT <= args.min <= args.max:
+        said = f"--min must be {ELEMENT} bytes or more, and --max no less than --min"
+        print(f"tune: {said}", file=sys.stderr)
+        return 2
     path = args.out or plan_table.place()
     text = "" if path == "-" else plan_table.read(path)
     check_table(text, path)
@@ -135,7 +142,7 @@ class Way:
         self.file = table or plan_table.place()
         self.group, self.device = dist.new_group(backend="smfar", pg_options=options), args.device
         self.tensor = smfar.empty(
-            args.max // 2, dtype=torch.bfloat16, device=device(args), group=self.group
+            args.max // ELEMENT, dtype=torch.bfloat16, device=device(args), group=self.group
         )
 
     def close(self):
@@ -143,13 +150,13 @@ class Way:
         dist.destroy_process_group(self.group)
 
     def call(self, size):
-        part = self.tensor[: size // 2]
+        part = self.tensor[: size // ELEMENT]
         return lambda: smfar.ops.all_reduce_(part, group=self.group)
 
     def path(self, size):
         """(what a call takes, elements of its sums that are wrong on any rank)"""
         ranks, rank = dist.get_world_size(), dist.get_rank()
-        part = self.tensor[: size // 2]
+        part = self.tensor[: size // ELEMENT]
         values = torch.arange(part.numel(), dtype=torch.int32, device=part.device) % 2 + 1
         part.copy_(values * (rank + 1))
         before = self.calls()

@@ -86,6 +86,8 @@ def test_without_a_gpu_it_says_so():
         (("--ranks", "1"), "--ranks: 1 is below 2"),
         (("--blocks", "2,x"), "--blocks: invalid list of whole numbers value: '2,x'"),
         (("--repeats", "3"), "--repeats: 3 is below 4"),
+        (("--min", "0"), "--min must be 2 bytes or more"),
+        (("--min", "64M"), "--max no less than --min"),
     ],
 )
 def test_numbers_that_cannot_be_are_refused(arguments, said):
