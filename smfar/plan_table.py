@@ -42,7 +42,8 @@ def place():
 
 
 def replace_section(text, topology, rows):
-    """`text` with `rows` as the section for `topology`, the rest as it was.
+    """`text` with `rows` as all that its section for `topology` says of all-reduces. That section
+    comes last; the rest is as it was.
 
     Args:
         text: of a table; "" makes a new one.
@@ -54,13 +55,23 @@ def replace_section(text, topology, rows):
     lines = text.splitlines() or [HEAD]
     if lines[0] != HEAD:
         raise ValueError(f'it begins with "{lines[0][:40]}", not with "{HEAD}"')
-    kept, inside = [], False
+    others, section, inside = [], [], False
     for line in lines:
-        if line.split()[:1] == ["topology"]:
-            inside = line.split(None, 1)[1:] == [topology]
+        word, *rest = line.split(None, 1) or [""]
+        if word == "topology":
+            inside = fields(*rest) == fields(topology)
         if not inside:
-            kept.append(line)
-    return "\n".join([*kept, f"topology {topology}", *(row.line() for row in rows), ""])
+            others.append(line)
+        elif word not in ("topology", "all_reduce"):
+            section.append(line)
+    section += [row.line() for row in rows]
+    return "\n".join([*others, f"topology {topology}", *section, ""])
+
+
+def fields(topology=""):
+    """Its fields in any order; the device's name comes last and takes the rest."""
+    begin, _, device = topology.partition("device=")
+    return sorted(begin.split()), device
 
 
 def read(path):

@@ -147,6 +147,23 @@ def test_a_section_takes_the_place_of_its_own_alone(tmp_path):
     assert plan_table.row_at(tmp_path / "new" / "table", 6) == rows[1]
 
 
+def test_a_section_is_known_by_its_fields_and_keeps_what_was_not_measured():
+    mine = "ranks=2 ranks_per_gpu=1 multicast=on device=Some GPU"
+    pull = "reduce_scatter from=0 to=9 algorithm=pull_peer"
+    lines = ["smfar plan table 1", "topology multicast=on  ranks=2 ranks_per_gpu=1 device=Some GPU"]
+    lines += ["all_reduce from=0 to=9 algorithm=push_peer", "# by hand", pull, *OTHERS, ""]
+    text = plan_table.replace_section("\n".join(lines), mine, [Row(0, 99, "twoshot_peer")])
+    assert text.splitlines() == [
+        "smfar plan table 1",
+        *OTHERS,
+        f"topology {mine}",
+        "# by hand",
+        pull,
+        "all_reduce from=0 to=99 algorithm=twoshot_peer",
+    ]
+    assert plan_table.replace_section(text, mine + "2", []).startswith(text)
+
+
 def test_where_programs_look(monkeypatch):
     monkeypatch.setenv("SMFAR_PLAN_TABLE", "my/table")
     assert plan_table.place() == "my/table"
