@@ -19,7 +19,8 @@ struct reader {
     struct plan_topology section; /* of the lines that are read, without the device's name; ranks 0:
                                    * before the first */
     int is_here, was_here;        /* this section is for here; one has been */
-    struct plan_table *table;
+    struct plan_table *table;     /* its rows */
+    struct plan_table other;      /* those of this section, where it is not for here */
 };
 
 /* A fault of this line. */
@@ -88,6 +89,7 @@ static enum smfar_status read_topology(struct reader *it, char *text)
     it->section = (struct plan_topology){(int)ranks, (int)per_device, on, 0, value[3]};
     it->is_here = is_topology(&it->section, it->here);
     it->section.device = NULL;
+    it->other.count = 0;
     if (it->is_here && it->was_here++)
         return FAULT(it, "this topology has come before: put its rows under one line");
     if (it->is_here) it->section.resident_blocks = it->here->resident_blocks;
@@ -153,8 +155,7 @@ static enum smfar_status check_row(const struct reader *it, const struct plan_ro
 
 static enum smfar_status add_row(struct reader *it, const struct plan_row *row)
 {
-    struct plan_table *table = it->table;
-    if (!it->is_here) return SMFAR_OK;
+    struct plan_table *table = it->is_here ? it->table : &it->other;
     for (int i = 0; i < table->count; i++) {
         const struct plan_row *other = &table->row[i];
         if (other->collective == row->collective && other->from <= row->to &&
@@ -236,8 +237,13 @@ enum smfar_status plan_table_read(FILE *file, const char *path, const struct pla
                          line);
         if (it.line > 1) status = read_line(&it, line);
     }
+    if (status == SMFAR_OK && ferror(file))
+        return FAULT(&it,
+                     "what follows cannot be read: %s; python -m smfar tune --out FILE writes "
+                     "a table",
+                     strerror(errno));
     if (status == SMFAR_OK && it.line == 0)
-        return FAULT(&it, "it is empty, or a folder: python -m smfar tune writes a table anew");
+        return FAULT(&it, "it is empty: python -m smfar tune writes a table anew");
     if (status == SMFAR_OK) *table_out = table;
     return status;
 }

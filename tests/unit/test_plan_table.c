@@ -3,12 +3,15 @@
 #define _GNU_SOURCE
 #include "../../csrc/comm/plan_table.h"
 
+#include <errno.h>
+
 #include "../../csrc/base/status.h"
 #include "unit.h"
 
 #define HEAD "smfar plan table 1\n"
 #define PEERS "topology ranks=2 ranks_per_gpu=1 multicast=off device=Some GPU 9000\n"
 #define SWITCH "topology ranks=2 multicast=on ranks_per_gpu=1 device=Some GPU 9000\n"
+#define OTHER "topology ranks=4 multicast=on ranks_per_gpu=1 device=Some GPU 9000\n"
 
 static const struct plan_topology here = {
     .ranks = 2, .per_device = 1, .resident_blocks = 100, .device = "Some GPU 9000"};
@@ -135,6 +138,40 @@ static void check_others(void)
     EXPECT_EQ(table.count, 0);
     expect_fault(HEAD SWITCH "all_reduce from=0 to=8 algorithm=twoshot_mc threads=7\n" PEERS,
                  ":3: ", "threads=7");
+    expect_fault(HEAD SWITCH "all_reduce from=0 to=8 algorithm=twoshot_mc\n"
+                             "all_reduce from=8 to=9 algorithm=split_mc\n" PEERS,
+                 ":4: ", "from 8 on are those of line 3");
+    EXPECT_EQ(read_text(HEAD SWITCH "all_reduce from=0 to=8 algorithm=twoshot_mc\n" OTHER
+                                    "all_reduce from=0 to=8 algorithm=twoshot_mc\n",
+                        &table),
+              SMFAR_OK);
+}
+
+static ssize_t read_half(void *text, char *buffer, size_t size)
+{
+    const char **left = text;
+    size_t length = strlen(*left);
+    if (!length) {
+        errno = EIO;
+        return -1;
+    }
+    if (length > size) length = size;
+    memcpy(buffer, *left, length);
+    *left += length;
+    return (ssize_t)length;
+}
+
+/* A table of which only the beginning can be read is none. */
+static void check_half(void)
+{
+    struct plan_table table = {.count = 0};
+    const char *text = HEAD PEERS "all_reduce from=0 to=9 algorithm=push_peer\n";
+    FILE *file = fopencookie(&text, "r", (cookie_io_functions_t){.read = read_half});
+    REQUIRE(file != NULL, "no file");
+    EXPECT_EQ(plan_table_read(file, "some/table", &here, &table), SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(table.count, 0);
+    EXPECT_HAS(smfar_last_error(), "some/table:3: what follows cannot be read: Input/output error");
+    fclose(file);
 }
 
 int main(void)
@@ -144,5 +181,6 @@ int main(void)
     check_rows();
     check_ranges();
     check_others();
+    check_half();
     return unit_end();
 }
