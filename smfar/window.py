@@ -87,7 +87,9 @@ def register(tensor, group=None):
 
 
 class Registration:
-    """What smfar.register returns; at the end of a `with` block it is deregistered."""
+    """What smfar.register returns; at the end of a `with` block it is deregistered. After an
+    exception it is not, since this would wait for ranks that may know nothing of it.
+    """
 
     def __init__(self, registered):
         self._registered = registered
@@ -105,8 +107,9 @@ class Registration:
     def __enter__(self):
         return self
 
-    def __exit__(self, *exception):
-        self.deregister()
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.deregister()
 
 
 def default_device():

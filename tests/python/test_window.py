@@ -134,6 +134,22 @@ def test_deregister_after_a_refusal(ranks):
     ranks.run(deregister_again)
 
 
+def raise_inside():
+    """On one rank, which then is in no collective."""
+    group = small_group()
+    tensor = smfar.empty(COUNT, device="cpu")
+    registered = smfar.register(tensor, group)
+    if dist.get_rank() == 1:
+        with pytest.raises(ZeroDivisionError), registered:
+            raise ZeroDivisionError
+        assert "no staging" in smfar.explain(tensor, group=group)
+    registered.deregister()
+
+
+def test_an_exception_is_not_kept_back(ranks):
+    ranks.run(raise_inside)
+
+
 def refuse():
     group = small_group()
     with pytest.raises(NotImplementedError, match="smfar.empty or smfar.mem_pool"):
