@@ -84,8 +84,8 @@ def fill_in(args):
 
 
 def run(args):
-    """Measures, prints, writes; returns the exit status: 1 where a sum was wrong, 2 where
-    there is no size to measure."""
+    """Measures, prints, writes; returns the exit status: 1 where a sum was wrong or the
+    table could not be written, 2 where there is no size to measure."""
     fill_in(args)
     if args.device == "cuda" and no_gpu("tune --device cuda"):
         return 77
@@ -104,12 +104,20 @@ def run(args):
     if any(wrong(line) for result in results for line in result["sizes"]):
         print("sums were wrong: nothing is written")
         return 1
-    if path == "-":
-        print(f"\n{text}", end="")
-    else:
-        plan_table.write(path, text)
-        print(f"\n{path} is written")
-    return 0
+    return hand_over(path, text)
+
+
+def hand_over(path, text):
+    """What has taken so long is not lost where it cannot be written."""
+    try:
+        if path != "-":
+            plan_table.write(path, text)
+            print(f"\n{path} is written")
+            return 0
+    except OSError as error:
+        print(f"tune: {path} cannot be written, so here it is: {error}", file=sys.stderr)
+    print(f"\n{text}", end="")
+    return 0 if path == "-" else 1
 
 
 def wrong(line):

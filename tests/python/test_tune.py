@@ -64,6 +64,16 @@ def test_a_poor_choice_is_corrected_where_programs_find_it(fresh_ranks, tmp_path
         assert "1024 elements a step" not in explained
 
 
+def test_a_table_that_cannot_be_written_is_printed(monkeypatch, capsys):
+    found = {"topology": "ranks=2 device=x", "rows": [], "sizes": []}
+    monkeypatch.setattr(tune, "launch", lambda *_: found)
+    args = argparse.Namespace(device="cpu", ranks=[2], min=2, max=2, out="/proc/no/t", json=None)
+    assert tune.run(args) == 1
+    said = capsys.readouterr()
+    assert "topology ranks=2 device=x\n" in said.out
+    assert "/proc/no/t cannot be written" in said.err
+
+
 def test_a_file_that_is_no_table_is_left_alone(tmp_path):
     path = tmp_path / "notes"
     path.write_text("shopping\n")
