@@ -180,6 +180,28 @@ static void check_rooted(const struct seat *seat, size_t count)
     expect(seat, "scatter", 0, count, root, seat->rank, 0);
 }
 
+/* The root's output lies where another rank's input does, which that gets as it was. */
+static void check_across(const struct seat *seat, size_t count)
+{
+    int root = (int)(count % (size_t)seat->ranks), is_root = seat->rank == root;
+    int32_t *window = window_take(seat, count * sizeof *window * (size_t)seat->ranks);
+    int32_t *recv = is_root ? window + count * (size_t)((root + 1) % seat->ranks) : seat->recv[0];
+    const void *send[MOST_RANKS];
+    uint64_t before = staged_bytes(seat, "scatter");
+    fill(seat);
+    for (int r = 0; r < seat->ranks; r++) {
+        memcpy(window + count * (size_t)r, seat->send[r], count * sizeof *window);
+        send[r] = window + count * (size_t)r;
+    }
+    must(smfar_scatter(is_root ? send : NULL, recv, count, SMFAR_I32, root, seat->comm, NULL));
+    wait_last(seat);
+    if (is_root) memcpy(seat->recv[0], recv, count * sizeof *recv);
+    expect(seat, "scatter across", 0, count, root, seat->rank, 0);
+    EXPECT(!is_root || !count || seat->ranks == 1 || staged_bytes(seat, "scatter") > before,
+           "scatter of %zu: others read what the root writes over", count);
+    smfar_window_free(seat->comm, window);
+}
+
 static void refuse(const struct seat *seat)
 {
     const void *const *send = (const void *const *)seat->send;
@@ -224,6 +246,7 @@ static void check(struct ranks_thread *me)
         check_all_to_all(&seat, counts[i]);
         check_all_to_all_v(&seat, counts[i]);
         check_rooted(&seat, counts[i]);
+        check_across(&seat, counts[i]);
     }
     refuse(&seat);
     smfar_comm_destroy(seat.comm);
