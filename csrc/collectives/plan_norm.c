@@ -88,7 +88,7 @@ static void plan_split(const struct plan_query *query, struct plan *plan)
 enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan)
 {
     enum algorithm wish = query->hint.algorithm;
-    int peers = wish >= ALGORITHM_ONESHOT_PEER && wish < ALGORITHMS;
+    int peers = wish != ALGORITHM_ANY && !algorithm_rows[wish].multicast;
     int multicast = plan_may_switch(query) && !peers;
     plan->name = multicast ? "fused_mc" : "fused_peer";
     plan->kernel =

@@ -32,10 +32,15 @@ static void check_kernel(void)
     struct plan plan = plan_of(&query);
     EXPECT_EQ(plan.kernel, KERNEL_rms_norm_mc_sum_bf16);
     EXPECT_HAS(plan.name, "fused_mc");
-    query.hint.algorithm = ALGORITHM_TWOSHOT_PEER;
-    plan = plan_of(&query);
-    EXPECT_EQ(plan.kernel, KERNEL_rms_norm_peer_sum_bf16);
-    EXPECT_HAS(plan.reason, "asked for");
+    for (int wish = ALGORITHM_ANY + 1; wish < ALGORITHMS; wish++) {
+        if (wish == ALGORITHM_SPLIT_PEER) continue;
+        int peers = !algorithm_rows[wish].multicast;
+        query.hint.algorithm = (enum algorithm)wish;
+        plan = plan_of(&query);
+        EXPECT(plan.kernel == (peers ? KERNEL_rms_norm_peer_sum_bf16 : KERNEL_rms_norm_mc_sum_bf16),
+               "%s: %s", algorithm_rows[wish].name, plan.name);
+        EXPECT_HAS(plan.reason, peers ? "peers were asked for" : "multicast is on");
+    }
     query.hint.algorithm = ALGORITHM_ANY;
     query.agreed.multicast = 0;
     plan = plan_of(&query);
