@@ -102,6 +102,15 @@ fail:
     return status;
 }
 
+static enum smfar_status refuse_algorithm(const char *name)
+{
+    char known[160] = "";
+    for (int i = ALGORITHM_ANY + 1, n = 0; i < ALGORITHMS; i++)
+        n += snprintf(known + n, sizeof(known) - (size_t)n, "%s%s", n ? ", " : "",
+                      algorithm_rows[i].name);
+    return FAIL(SMFAR_ERR_ARGUMENT, "algorithm \"%s\" is none of %s", name, known);
+}
+
 enum smfar_status smfar_hint_set(const struct smfar_hint *hint)
 {
     struct hint wish = {ALGORITHM_ANY, 0, plan_hint.fixed_order};
@@ -110,11 +119,7 @@ enum smfar_status smfar_hint_set(const struct smfar_hint *hint)
                     "an SM budget of %d blocks: 1 or more, 0 for no wish, or SMFAR_NO_SMS",
                     hint->sm_budget);
     if (hint && hint->algorithm) wish.algorithm = algorithm_named(hint->algorithm);
-    if (wish.algorithm == ALGORITHMS)
-        return FAIL(SMFAR_ERR_ARGUMENT,
-                    "algorithm \"%s\" is none of twoshot_mc, split_mc, push_mc, oneshot_mc, "
-                    "push_peer, oneshot_peer, twoshot_peer, split_peer",
-                    hint->algorithm);
+    if (wish.algorithm == ALGORITHMS) return refuse_algorithm(hint->algorithm);
     if (hint) wish.sm_budget = hint->sm_budget;
     plan_hint = wish;
     return SMFAR_OK;

@@ -208,8 +208,8 @@ enum { SMFAR_NO_SMS = -1 };
 struct smfar_hint {
     int sm_budget;         /* most blocks; 0: the communicator's; SMFAR_NO_SMS: no kernel at all */
     const char *algorithm; /* "twoshot_mc", "split_mc", "push_mc", "oneshot_mc", "push_peer",
-                              "oneshot_peer", "twoshot_peer", "split_peer", "pull_peer"; NULL:
-                              whichever suits */
+                              "oneshot_peer", "twoshot_peer", "split_peer", "pull_mc", "pull_peer";
+                              NULL: whichever suits */
 };
 
 /* Replaces the thread's wishes; NULL: none. */

@@ -204,6 +204,9 @@ static void refusals(struct ranks_thread *me)
     EXPECT_EQ(smfar_all_reduce(data, data, 4, SMFAR_F32, SMFAR_BAND, comm, NULL),
               SMFAR_ERR_UNSUPPORTED);
     EXPECT_EQ(smfar_broadcast(data, data, 4, SMFAR_F32, me->ranks, comm, NULL), SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_hint_set(&(struct smfar_hint){.algorithm = "threeshot"}), SMFAR_ERR_ARGUMENT);
+    for (int i = ALGORITHM_ANY + 1; i < ALGORITHMS; i++)
+        EXPECT_HAS(smfar_last_error(), algorithm_rows[i].name);
     EXPECT_EQ(smfar_comm_sequence(comm), before);
     EXPECT_EQ(smfar_comm_query(comm, before + 1), SMFAR_ERR_ARGUMENT);
     EXPECT_EQ(smfar_comm_wait(comm, before + 1, 1), SMFAR_ERR_ARGUMENT);
