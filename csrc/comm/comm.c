@@ -9,6 +9,7 @@
 #include "../base/log.h"
 #include "../base/thread.h"
 #include "../bootstrap/unique_id.h"
+#include "../memory/registered.h"
 #include "capture.h"
 #include "courier.h"
 #include "failure.h"
@@ -141,13 +142,15 @@ static int drain(struct smfar_comm *comm)
 }
 
 /* Tells that this rank leaves, and waits until no other rank's kernel can write to its memory
- * through the switch: the other half of channel.c's join_others. Returns 0 when that cannot be
- * known. Peers' own mappings keep the memory that they write to. */
+ * through the switch, or to memory that is registered, which goes back to whoever it is of: the
+ * other half of channel.c's join_others. Returns 0 when that cannot be known. Peers' own mappings
+ * keep the rest of what they write to. */
 static int part(struct smfar_comm *comm, int drained)
 {
     if (!comm->page.host) return drained;
     atomic_store(&comm->page.host->words[comm->rank].left, drained ? LEFT_QUIET : LEFT_RUNNING);
-    if (!comm->agreed.multicast || !atomic_load(&comm->ready)) return drained;
+    if (!atomic_load(&comm->ready)) return drained;
+    if (!comm->agreed.multicast && !registered_bytes(comm->window)) return drained;
     return drained && life_wait_quiet(comm, AWAIT_OTHERS_MS);
 }
 

@@ -10,7 +10,7 @@
  * for the heap. There are as many views as ranks, in each group and process: together they must be
  * less than the 128 TiB that a process has. */
 enum { ROOM_TIMES = 256 };
-static const size_t ROOM_LEAST = (size_t)4 << 30, ROOM_MOST = (size_t)1 << 40;
+static const size_t ROOM_LEAST = (size_t)4 << 30, ROOM_MOST = (size_t)256 << 30;
 
 static size_t room_of(size_t bytes)
 {
