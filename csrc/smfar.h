@@ -228,7 +228,8 @@ SMFAR_EXPORT void smfar_fixed_order(int fixed);
  * window is full: SMFAR_ERR_MEMORY on every rank. */
 SMFAR_EXPORT enum smfar_status smfar_window_alloc(smfar_comm *comm, size_t bytes, void **ptr_out);
 
-/* Not collective, never blocks: the range is used again once every rank has freed it. */
+/* Not collective, never blocks: the range is used again, by a later allocation, once every rank has
+ * freed it. */
 SMFAR_EXPORT void smfar_window_free(smfar_comm *comm, void *ptr);
 
 /* Collective. Has the window grow, if need be, so that `bytes` more can be allocated in one piece.
