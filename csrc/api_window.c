@@ -1,11 +1,10 @@
 /* The public functions on the memory of a live communicator: what all ranks take, add and register
  * together, over their connections. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "api.h"
+#include "base/thread.h"
 #include "bootstrap/fdpass.h"
 #include "comm/failure.h"
 #include "comm/work.h"
@@ -32,8 +31,7 @@ static enum smfar_status stay_together(struct smfar_comm *comm, uint64_t what,
     return FAIL(status, "%s", text);
 }
 
-/* How a thread waits for the other ranks' calls: a while by giving way, then by naps. */
-enum { YIELDS = 500, NAP_NS = 50000 };
+enum { YIELDS = 500 }; /* before a thread that waits for the other ranks' calls takes naps */
 
 static enum smfar_status give_up(struct smfar_comm *comm, const struct request *mine, int r)
 {
@@ -73,10 +71,7 @@ static enum smfar_status meet(struct smfar_comm *comm, const struct request *min
         if (status != SMFAR_OK) return status;
         if (atomic_load(&page->words[r].left) != LEFT_NOT || fdpass_now() >= deadline)
             return give_up(comm, mine, r);
-        if (tries < YIELDS)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+        thread_rest(tries, YIELDS);
     }
     return SMFAR_OK;
 }

@@ -1,8 +1,11 @@
 /* See thread.h. */
 #include "thread.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
+
+enum { NAP_NS = 50000 };
 
 enum smfar_status thread_start(const char *what, void *(*body)(void *argument), void *argument,
                                pthread_t *thread_out)
@@ -24,4 +27,12 @@ struct timespec thread_deadline(clockid_t clock, int64_t ms)
     until.tv_sec += ms / 1000 + ns / 1000000000;
     until.tv_nsec = ns % 1000000000;
     return until;
+}
+
+void thread_rest(int tries, int yields)
+{
+    if (tries < yields)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){0, NAP_NS}, NULL);
 }

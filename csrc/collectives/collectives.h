@@ -74,6 +74,14 @@ void share_of(size_t bytes, int ranks, int r, size_t *begin_out, size_t *end_out
 /* Counts the call on its path. */
 void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes);
 
+static inline size_t lesser(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Do the two share memory? NULL shares none. */
+static inline int overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
+{
+    return a && a < b + b_bytes && b < a + a_bytes;
+}
+
 /* How a tensor comes into the window. */
 enum staging {
     STAGED_NOT,       /* it lies there */

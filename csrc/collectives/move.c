@@ -48,22 +48,17 @@ static size_t bytes_from(const struct loop *loop, int r)
 
 /* ---- straight into the outputs ---- */
 
-static int overlaps(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
-{
-    return a && a < b + b_bytes && b < a + a_bytes;
-}
-
 /* Would what arrives change what this rank has still to send? */
 static int is_in_the_way(const struct call *call, const struct move *move, const char *base,
                          size_t bytes, size_t own_at, size_t total)
 {
     int rank = call->comm->rank;
     if (move->everyone)
-        return move->everyone != move->from[rank] && overlaps(move->everyone, total, base, bytes);
+        return move->everyone != move->from[rank] && overlap(move->everyone, total, base, bytes);
     for (int r = 0; r < call->comm->ranks; r++) {
         int stays = r == rank && move->to[r] == base + own_at;
         size_t sent = move->uneven ? move->to_bytes[r] : total;
-        if (!stays && overlaps(move->to[r], sent, base, bytes)) return 1;
+        if (!stays && overlap(move->to[r], sent, base, bytes)) return 1;
     }
     return 0;
 }
@@ -133,7 +128,7 @@ static int suits_multicast(const struct call *call, const struct loop *loop, siz
             mine - comm->window->peer[comm->rank])
             return 0;
     size_t bytes = in_step(loop, loop->total);
-    return !overlaps(loop->move->everyone + loop->at, bytes, (const char *)(uintptr_t)mine, bytes);
+    return !overlap(loop->move->everyone + loop->at, bytes, (const char *)(uintptr_t)mine, bytes);
 }
 
 /* This step's copies, by the call's own stream: nothing else has to run meanwhile. */

@@ -5,11 +5,6 @@
 #include "inputs.h"
 #include "move.h"
 
-static int share_memory(const char *a, const char *b, size_t bytes)
-{
-    return a < b + bytes && b < a + bytes;
-}
-
 /* Would what arrives change what others have still to read? My own part does not arrive where it
  * lies already. */
 static int is_overwritten(const struct call *call, const struct move *move, const void *const *send,
@@ -20,7 +15,7 @@ static int is_overwritten(const struct call *call, const struct move *move, cons
     for (int p = 0; p < parts; p++)
         for (int r = 0; r < call->comm->ranks; r++) {
             int stays = r == rank && own == move->from[r];
-            if (move->from[r] && !stays && share_memory(send[p], move->from[r], bytes)) return 1;
+            if (!stays && overlap(move->from[r], bytes, send[p], bytes)) return 1;
         }
     return 0;
 }

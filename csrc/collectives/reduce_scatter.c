@@ -12,10 +12,8 @@
 static int is_in_the_way(const struct call *call, const void *const *send, int parts,
                          const char *recv, size_t bytes)
 {
-    for (int r = 0; r < parts && parts > 1; r++) {
-        const char *part = send[r];
-        if (r != call->comm->rank && recv < part + bytes && part < recv + bytes) return 1;
-    }
+    for (int r = 0; r < parts && parts > 1; r++)
+        if (r != call->comm->rank && overlap(recv, bytes, send[r], bytes)) return 1;
     return 0;
 }
 

@@ -41,7 +41,6 @@ void norm_fill_args(const struct smfar_rms_norm *norm, const struct plan *plan,
 }
 
 static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
-static size_t lesser(size_t a, size_t b) { return a < b ? a : b; }
 
 /* My own rows of those from `begin` to `end`: a share of each chunk, but of a sharded residual
  * those that it holds. Sets the first, counted from `begin`, and how many. */

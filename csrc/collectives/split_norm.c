@@ -30,8 +30,6 @@ struct rows {
     size_t begin, count;
 };
 
-static size_t lesser(size_t a, size_t b) { return a < b ? a : b; }
-
 /* Where rank r comes among the others of `me`. */
 static size_t among_others(int me, int r) { return (size_t)(r < me ? r : r - 1); }
 

@@ -1,17 +1,16 @@
 /* See courier.h. */
 #include "courier.h"
 
-#include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "../base/thread.h"
 #include "../bootstrap/fdpass.h"
 #include "failure.h"
 #include "meeting.h"
 #include "ring.h"
 
 /* How a host waits for ranks that have not called yet: a while by giving way, then by naps. */
-enum { YIELDS = 500, NAP_NS = 50000 };
+enum { YIELDS = 500 };
 
 struct courier {
     CUstream stream[COURIER_STREAMS];
@@ -72,10 +71,7 @@ enum smfar_status courier_meet(const struct call *call, uint64_t places[SMFAR_MA
         if (status == SMFAR_OK) status = failure_check_left(comm, call->sequence);
         if (status != SMFAR_OK) return status;
         if (fdpass_now() >= deadline) return failure_late(comm, comm->rank, absent, call->sequence);
-        if (tries < YIELDS)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+        thread_rest(tries, YIELDS);
     }
     /* partner: courier_await_collected of every rank */
     atomic_store(&comm->page.host->words[comm->rank].collected, call->sequence);
@@ -101,7 +97,7 @@ enum smfar_status courier_await_collected(struct smfar_comm *comm, uint64_t sequ
         enum smfar_status status = failure_check(comm);
         if (status != SMFAR_OK) return status;
         if (fdpass_now() >= deadline) return failure_late(comm, comm->rank, behind, lost);
-        nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+        thread_rest(0, 0);
     }
     return SMFAR_OK;
 }

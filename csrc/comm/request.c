@@ -1,14 +1,13 @@
 /* See request.h. */
 #include "request.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "../base/thread.h"
 #include "../bootstrap/fdpass.h"
 
-enum { YIELDS = 200, NAP_NS = 50000 };
+enum { YIELDS = 200 };
 
 struct smfar_request *request_create(const struct mail_order *order, int owners)
 {
@@ -49,10 +48,7 @@ enum smfar_status smfar_request_wait(const smfar_request *request, int64_t timeo
             return FAIL(SMFAR_ERR_TIMEOUT, "a message of %zu bytes has not %s after %lld ms",
                         request->order.bytes, request->order.receives ? "come" : "been taken",
                         (long long)timeout_ms);
-        if (tries < YIELDS)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+        thread_rest(tries, YIELDS);
     }
 }
 
