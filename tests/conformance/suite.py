@@ -93,12 +93,13 @@ def reason_of_exit(code):
 def run_one(backend, other, name, rank, ranks, folder):
     """One test on one rank: ("passed", ""), ("skipped", why) or ("failed", traceback)."""
     import torch.distributed as dist
-    from torch.testing._internal.common_utils import set_rng_seed
 
     if backend == "smfar":
         import smfar  # noqa: F401  registers it
     os.environ.update(WORLD_SIZE=str(ranks), TEMP_DIR=folder)
     tests = module(backend, other)
+    from torch.testing._internal.common_utils import set_rng_seed
+
     tests.Barrier.barrier_id = 0
     case = case_class(backend, other)(name)
     case.rank, case.file_name = rank, os.path.join(folder, "store")
