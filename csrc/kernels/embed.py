@@ -6,10 +6,12 @@ know, and the cubins travel beside the text. Nothing here is needed at run time.
 """
 
 import argparse
+import os
 import pathlib
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = pathlib.Path(__file__).resolve().parent
 PTX = HERE.parent.parent / "ptx"
@@ -55,9 +57,10 @@ def modules(cc):
     return texts
 
 
-def assemble(ptxas, text, gpu, scratch):
+def assemble(ptxas, name, text, gpu, scratch):
     """The cubin of a module for one GPU, or None when this ptxas does not know the GPU."""
-    source, cubin = scratch / "module.ptx", scratch / "module.cubin"
+    stem = f"{name}_{gpu}"
+    source, cubin = scratch / f"{stem}.ptx", scratch / f"{stem}.cubin"
     source.write_text(text)
     command = [ptxas, f"-arch={gpu}", "-O3", "-o", str(cubin), str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -66,6 +69,17 @@ def assemble(ptxas, text, gpu, scratch):
     if "is not defined for option 'gpu-name'" in done.stderr:
         return None
     sys.exit(f"embed.py: ptxas refused the module for {gpu}:\n{done.stderr}")
+
+
+def assemble_all(ptxas, texts, scratch):
+    """{(module, GPU): cubin} of all that this ptxas knows, several at a time."""
+    pairs = [(name, gpu) for name in texts for gpu in MODULES[name][2]]
+    jobs = int(os.environ.get("MAX_JOBS") or os.cpu_count() or 1)
+    with ThreadPoolExecutor(jobs) as pool:
+        made = pool.map(
+            lambda pair: assemble(ptxas, pair[0], texts[pair[0]], pair[1], scratch), pairs
+        )
+        return {pair: cubin for pair, cubin in zip(pairs, made, strict=True) if cubin}
 
 
 def c_byte(byte):
@@ -119,13 +133,7 @@ def main():
     options = parser.parse_args()
     texts = modules(options.cc)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    cubins = {}
-    if options.ptxas:
-        for name, text in texts.items():
-            for gpu in MODULES[name][2]:
-                cubin = assemble(options.ptxas, text, gpu, options.out.parent)
-                if cubin:
-                    cubins[name, gpu] = cubin
+    cubins = assemble_all(options.ptxas, texts, options.out.parent) if options.ptxas else {}
     write_if_changed(options.out, source(texts, cubins))
     if options.ptx_dir:
         for name, text in texts.items():

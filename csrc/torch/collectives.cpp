@@ -3,6 +3,7 @@
 #include "process_group.h"
 
 #include "buffers.h"
+#include "calls.h"
 #include "stream.h"
 
 namespace smfar {
@@ -11,76 +12,6 @@ using Group = ProcessGroupSmfar;
 using Tensors = Group::Tensors;
 using WorkPtr = Group::WorkPtr;
 using c10d::OpType;
-
-namespace {
-
-struct Names {
-  OpType type;
-  const char* name;  // "all_reduce"
-  const char* title; // "smfar:all_reduce"
-};
-
-const at::Tensor& theOne(const Tensors& tensors, const char* collective) {
-  SMFAR_CHECK_ARGUMENT(tensors.size() == 1, "smfar: ", collective, " takes one tensor, not ",
-                       tensors.size());
-  return tensors.front();
-}
-
-const Tensors& theOneList(const std::vector<Tensors>& lists, size_t ranks, const char* collective) {
-  SMFAR_CHECK_ARGUMENT(lists.size() == 1, "smfar: ", collective, " takes one list of tensors, not ",
-                       lists.size());
-  SMFAR_CHECK_ARGUMENT(lists.front().size() == ranks, "smfar: ", collective, ": got ",
-                       lists.front().size(), " tensors in the list for ", ranks, " ranks");
-  return lists.front();
-}
-
-// All must have the first one's dtype and device.
-void checkKind(const Tensors& tensors, const char* collective) {
-  SMFAR_CHECK_ARGUMENT(!tensors.empty(), "smfar: ", collective, ": got no tensors");
-  for (const at::Tensor& tensor : tensors) {
-    checkTensor(tensor, collective);
-    SMFAR_CHECK_ARGUMENT(tensor.device() == tensors.front().device(), "smfar: ", collective,
-                         ": got tensors on several devices, ", tensors.front().device(), " and ",
-                         tensor.device());
-    SMFAR_CHECK_ARGUMENT(tensor.scalar_type() == tensors.front().scalar_type(),
-                         "smfar: ", collective, ": got dtypes ", tensors.front().scalar_type(),
-                         " and ", tensor.scalar_type(), " in one call; they must be equal");
-  }
-}
-
-Tensors joined(const Tensors& list, const at::Tensor& one) {
-  Tensors all = list;
-  all.push_back(one);
-  return all;
-}
-
-// `whole` is `ranks` parts like `part`, one after the other.
-void checkWhole(const at::Tensor& whole, const at::Tensor& part, int ranks, const char* collective,
-                const char* which) {
-  checkKind({part, whole}, collective);
-  SMFAR_CHECK_ARGUMENT(whole.numel() == part.numel() * ranks, "smfar: ", collective, ": the ",
-                       which, " must have ", ranks, " times the ", part.numel(),
-                       " elements of the other tensor, not ", whole.numel());
-}
-
-// What the core counts for one element: itself, or the bytes of one that has no name there.
-size_t unitsOf(const at::Tensor& tensor) {
-  return flatBytes(tensor).dtype == SMFAR_U8 ? static_cast<size_t>(tensor.element_size()) : 1;
-}
-
-const void* const* readOnly(const std::vector<void*>& pointers) { return pointers.data(); }
-
-WorkSmfar::Plan planOf(const Names& names, Tensors inputs, Tensors outputs, bool async,
-                       Buffers& buffers) {
-  const c10::Device device = (inputs.empty() ? outputs : inputs).front().device();
-  WorkSmfar::Plan plan{names.type,         names.name, names.title, std::move(inputs),
-                       std::move(outputs), device,     async};
-  plan.copies = buffers.takeCopies();
-  plan.stand_ins = buffers.takeStandIns();
-  return plan;
-}
-
-} // namespace
 
 void Group::checkRoot(int64_t root, const char* collective) const {
   SMFAR_CHECK_ARGUMENT(root >= 0 && root < size_, "smfar: ", collective, ": root rank ", root,
@@ -150,6 +81,7 @@ WorkPtr Group::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   const Names names{OpType::REDUCE_SCATTER, "reduce_scatter", "smfar:reduce_scatter"};
   const at::Tensor& output = theOne(outputs, names.name);
   const Tensors& parts = theOneList(inputs, static_cast<size_t>(size_), names.name);
+  if (sizesDiffer(parts)) return reduceUnequal(output, parts, options);
   checkAlike(joined(parts, output), names.name);
   const smfar_op op = reduceOp(options.reduceOp);
   const double scale = scaleOf(options.reduceOp);
@@ -166,6 +98,30 @@ WorkPtr Group::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                              receive.dtype, op, scale, comm, stream),
                         names.name);
                 });
+}
+
+WorkPtr Group::reduceUnequal(const at::Tensor& output, const Tensors& parts,
+                             const c10d::ReduceScatterOptions& options) {
+  const Names names{OpType::REDUCE_SCATTER, "reduce_scatter", "smfar:reduce_scatter"};
+  checkOwn(parts, output, rank_, names.name, "input");
+  const smfar_op op = reduceOp(options.reduceOp);
+  const double scale = scaleOf(options.reduceOp);
+  Buffers buffers(names.name);
+  std::vector<Flat> send;
+  for (const at::Tensor& part : parts) {
+    buffers.checkApart(output, part);
+    send.push_back(flatNumbers(buffers.read(part)));
+  }
+  const Flat receive = flatNumbers(buffers.write(output));
+  return launch(planOf(names, parts, {output}, options.asyncOp, buffers), [&](smfar_comm* comm,
+                                                                              smfar_stream stream) {
+    for (int root = 0; root < size_; root++) {
+      const Flat& part = send[static_cast<size_t>(root)];
+      void* const to = root == rank_ ? receive.pointer : part.pointer;
+      check(smfar_reduce(part.pointer, to, part.count, part.dtype, op, scale, root, comm, stream),
+            names.name);
+    }
+  });
 }
 
 WorkPtr Group::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -278,10 +234,33 @@ WorkPtr Group::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
 
 WorkPtr Group::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                          const c10d::AllgatherOptions& options) {
-  theOne(inputs, "all_gather");
+  const at::Tensor& input = theOne(inputs, "all_gather");
   const Tensors& parts = theOneList(outputs, static_cast<size_t>(size_), "all_gather");
+  if (sizesDiffer(parts)) return gatherUnequal(parts, input, options.asyncOp);
   std::vector<Tensors> by_input{parts};
   return gatherAll(by_input, inputs, options, OpType::ALLGATHER);
+}
+
+WorkPtr Group::gatherUnequal(const Tensors& parts, const at::Tensor& input, bool async) {
+  const Names names{OpType::ALLGATHER, "all_gather", "smfar:all_gather"};
+  checkOwn(parts, input, rank_, names.name, "output");
+  Buffers buffers(names.name);
+  const Flat send = flatBytes(buffers.read(input));
+  std::vector<Flat> receive;
+  for (const at::Tensor& part : parts) {
+    buffers.checkApart(part, input);
+    receive.push_back(flatBytes(buffers.write(part)));
+  }
+  buffers.checkApart();
+  return launch(
+      planOf(names, {input}, parts, async, buffers), [&](smfar_comm* comm, smfar_stream stream) {
+        for (int root = 0; root < size_; root++) {
+          const Flat& part = receive[static_cast<size_t>(root)];
+          const void* const from = root == rank_ ? send.pointer : part.pointer;
+          check(smfar_broadcast(from, part.pointer, part.count, part.dtype, root, comm, stream),
+                names.name);
+        }
+      });
 }
 
 // c10d's lists are per rank here.

@@ -133,6 +133,11 @@ class ProcessGroupSmfar : public c10d::Backend {
   WorkPtr gatherAll(const std::vector<Tensors>& outputs, const Tensors& inputs,
                     const c10d::AllgatherOptions& options, c10d::OpType type);
 
+  // Of parts with sizes of their own: one broadcast, or one reduction, for each rank's.
+  WorkPtr gatherUnequal(const Tensors& parts, const at::Tensor& input, bool async);
+  WorkPtr reduceUnequal(const at::Tensor& output, const Tensors& parts,
+                        const c10d::ReduceScatterOptions& options);
+
   // An all-to-all whose parts have sizes of their own, counted in `dtype`.
   struct Unequal {
     std::vector<void*> send, receive;

@@ -37,6 +37,8 @@ def collectives():
     sources = [part(0, index) for index in range(ranks)] if rank == 0 else None
     dist.scatter(output, sources, src=0)
     assert torch.equal(output, part(0, rank))
+    for dtype in (torch.float32, torch.int8):
+        on_gpu.call(device, "test_surface", "unequal_whole", (dtype,))
 
 
 def test_collectives(ranks):

@@ -85,6 +85,33 @@ def test_parts_of_unequal_size(ranks, dtype):
     ranks.run(unequal, dtype)
 
 
+def unequal_whole(dtype):
+    """Rank r gives, or gets, 3 r rows of 5: rank 0 none."""
+    n, me = size(), rank()
+    rows = [3 * r for r in range(n)]
+    inputs = [anything(r, 2, 5 * rows[r], dtype).view(-1, 5) for r in range(n)]
+    outputs = [poison(torch.empty_like(i)) for i in inputs]
+    dist.all_gather(outputs, inputs[me].clone())
+    assert all(map(same_bits, outputs, inputs))
+    whole = poison(torch.empty(sum(rows), 5, dtype=dtype))
+    work = dist.all_gather(list(whole.split(rows)), inputs[me], async_op=True)
+    work.wait()
+    assert same_bits(whole, torch.cat(inputs))
+    if dtype not in (torch.float32, torch.int64, torch.bfloat16):
+        return
+    theirs = [numbers(r, 3, 5 * sum(rows), dtype).view(-1, 5) for r in range(n)]
+    output = poison(torch.empty(rows[me], 5, dtype=dtype))
+    for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX):
+        dist.reduce_scatter(output, list(theirs[me].split(rows)), op=op)
+        dist.all_reduce(reduced := theirs[me].clone(), op=op)
+        assert same_bits(output, reduced.split(rows)[me])
+
+
+@pytest.mark.parametrize("dtype", DTYPES + ODD, ids=str)
+def test_all_gather_and_reduce_scatter_of_unequal_size(ranks, dtype):
+    ranks.run(unequal_whole, dtype)
+
+
 def inputs_among_outputs(count, place):
     n, me = size(), rank()
     expected = all_inputs(count, torch.float32)
@@ -320,6 +347,12 @@ def wrong_calls():
         "tensors in the list": lambda: dist.all_gather([torch.zeros(1)] * (n - 1), torch.zeros(1)),
         "got tensors of": lambda: dist.reduce_scatter(
             torch.zeros(2), [torch.zeros(3) for _ in range(n)]
+        ),
+        f"output number {rank()} must have the 1 elements": lambda: dist.all_gather(
+            [torch.zeros(2 + r) for r in range(n)], torch.zeros(1)
+        ),
+        f"input number {rank()} must have the 1 elements": lambda: dist.reduce_scatter(
+            torch.zeros(1), [torch.zeros(2 + r) for r in range(n)]
         ),
     }
     for words, call in cases.items():
