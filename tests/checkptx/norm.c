@@ -14,8 +14,9 @@ size_t norm_size(uint64_t seed, size_t *hidden_out)
 {
     static const struct {
         size_t rows, hidden;
-    } sizes[] = {{0, 16},  {1, 1},   {3, 2},   {2, 3},   {5, 7},    {1, 15},   {4, 16},   {9, 17},
-                 {2, 255}, {7, 256}, {3, 257}, {40, 64}, {2, 4096}, {5, 1000}, {3, 26001}};
+    } sizes[] = {{0, 16},   {1, 1},    {3, 2},    {2, 3},    {5, 7},   {1, 15},
+                 {4, 16},   {9, 17},   {2, 255},  {7, 256},  {3, 257}, {40, 64},
+                 {2, 4096}, {5, 1000}, {9, 1024}, {3, 26001}};
     unsigned i = random_below(&seed, sizeof sizes / sizeof *sizes);
     *hidden_out = sizes[i].hidden;
     return sizes[i].rows * sizes[i].hidden;

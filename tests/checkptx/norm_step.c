@@ -11,12 +11,14 @@
 /* More than a block's shared memory holds of a row, by this at least. */
 enum { KEEP_BYTES = 47104, LONGER = 600, MOST_ROWS = 60 };
 
-/* Rows of a length that an element or a few vectors make; now and then one that is very long, among
- * few ranks and where nothing goes element by element: else it takes longer than a wait may. */
+/* Rows of a length that an element or a few vectors make, or whole tiles of a warp; now and then
+ * one that is very long, among few ranks and where nothing goes element by element: else it takes
+ * longer than a wait may. */
 void norm_step_draw(struct check_case *c, struct norm_step *step_out)
 {
     uint64_t state = c->seed;
     size_t hidden = 1 + random_below(&state, random_below(&state, 4) ? 40 : 300);
+    if (random_below(&state, 4) == 0) hidden = 512u << random_below(&state, 2);
     if (c->count / hidden > MOST_ROWS) c->count = hidden * MOST_ROWS;
     c->count = c->count / hidden * hidden;
     int slow = c->ranks > 3 || c->place != IN_WINDOW ||
