@@ -104,10 +104,7 @@ enum smfar_status all_reduce_enqueue(struct call *call, const void *send, void *
     const struct planned *planned;
     enum smfar_status status = collective_plan(call, &planned);
     if (status != SMFAR_OK) return status;
-    if (planned->plan.algorithm == ALGORITHM_SPLIT_MC)
-        return split_mc_enqueue(call, planned, send, recv);
-    if (planned->plan.algorithm == ALGORITHM_SPLIT_PEER)
-        return split_peer_enqueue(call, planned, send, recv);
+    if (planned->plan.streams) return split_enqueue(call, planned, send, recv, NULL);
     status = collective_start(call, planned);
     if (status != SMFAR_OK) return status;
     const struct window_channel *channel = call->channel;

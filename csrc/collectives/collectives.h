@@ -40,16 +40,9 @@ enum smfar_status collective_start(struct call *call, const struct planned *plan
 /* Both. */
 enum smfar_status collective_begin(struct call *call, const struct planned **planned_out);
 
-/* An all-reduce by split_mc, and by split_peer. */
-enum smfar_status split_mc_enqueue(struct call *call, const struct planned *planned,
-                                   const void *send, void *recv);
-enum smfar_status split_peer_enqueue(struct call *call, const struct planned *planned,
-                                     const void *send, void *recv);
-
-/* An all-reduce with RMSNorm by split_peer. */
-enum smfar_status split_norm_enqueue(struct call *call, const struct planned *planned,
-                                     const void *send, void *recv,
-                                     const struct smfar_rms_norm *norm);
+/* split.c: an all-reduce by split_mc or split_peer, or with `norm` one with RMSNorm. */
+enum smfar_status split_enqueue(struct call *call, const struct planned *planned, const void *send,
+                                void *recv, const struct smfar_rms_norm *norm);
 
 /* What is the same in every launch of a norm. */
 void norm_fill_args(const struct smfar_rms_norm *norm, const struct plan *plan,

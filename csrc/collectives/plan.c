@@ -16,6 +16,8 @@ enum {
     SMALL_READS = 128 << 10, /* by default, of all ranks' data through the switch; see suits */
     PUSH_MC_RANKS = 8,
     ONESHOT_MC_RANKS = 7, /* and more, where there is a push */
+    LINE = 128,
+    VECTOR = 16,
     LEGS = 4,
     LEG_LEAST = 64,        /* as a part of the largest step, which takes some 200 us */
     PULL_TILE = 4096,      /* bytes that a warp moves at a time */
@@ -169,7 +171,8 @@ static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm a
         return may_pull(query, algorithm) ? kernel_find(pull, query->op, query->dtype) : KERNELS;
     }
     if (query->collective == COLLECTIVE_REDUCE_SCATTER) return KERNELS;
-    if (is_split(algorithm) && (!whole || query->captured)) return KERNELS;
+    if (is_split(algorithm) && (!whole || query->captured || !plan_split_room(query, algorithm)))
+        return KERNELS;
     if (algorithm_is_oneshot(algorithm) && !fits_oneshot(query)) return KERNELS;
     if (algorithm_is_push(algorithm) && !fits_push(query)) return KERNELS;
     snprintf(file, sizeof(file), "all_reduce_%s", algorithm_rows[algorithm].name);
@@ -242,10 +245,10 @@ static uint64_t elements_of(const struct plan_query *query, size_t bytes)
     return elements ? elements : 1;
 }
 
-/* Elements in so many bytes, rounded down to 128 bytes. */
+/* Elements in so many bytes, rounded down to whole lines. */
 static uint64_t whole_lines(const struct plan_query *query, size_t bytes)
 {
-    return bytes / 128 * 128 / dtype_bytes((int)query->dtype);
+    return bytes / LINE * LINE / dtype_bytes((int)query->dtype);
 }
 
 /* A step as short as the table says. */
@@ -262,6 +265,13 @@ static void reshape(const struct plan_query *query, struct plan *plan)
     int blocks = plan->row->blocks;
     if (blocks) plan->blocks = least(blocks, most_blocks(query, blocks));
     if (plan->row->threads) plan->threads = plan->row->threads;
+}
+
+size_t plan_split_room(const struct plan_query *query, enum algorithm algorithm)
+{
+    size_t ranks = (size_t)query->ranks, bytes = query->agreed.chunk_bytes, others = ranks - 1;
+    if (algorithm == ALGORITHM_SPLIT_MC) return (bytes - VECTOR) / (ranks + 1) / LINE * LINE;
+    return bytes / (others ? 2 * others : 1) / LINE * LINE;
 }
 
 size_t plan_leg(const struct plan_query *query, const struct plan *plan)
@@ -308,11 +318,9 @@ static enum smfar_status plan_reduction(const struct plan_query *query, struct p
     plan->name = algorithm_rows[plan->algorithm].name;
     plan->streams = is_split(plan->algorithm);
     plan->pull = is_pull(plan->algorithm);
-    /* the slot holds a share of every other rank twice: inputs and results */
-    if (plan->algorithm == ALGORITHM_SPLIT_PEER && query->ranks > 1)
+    if (plan->streams)
         plan->chunk =
-            whole_lines(query, query->agreed.chunk_bytes / (2 * (size_t)query->ranks - 2)) *
-            (uint64_t)query->ranks;
+            whole_lines(query, plan_split_room(query, plan->algorithm)) * (uint64_t)query->ranks;
     if (plan->row) cut_chunk(query, plan);
     if (plan->streams) plan->leg = plan_leg(query, plan);
     shape(query, plan);

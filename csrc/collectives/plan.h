@@ -44,7 +44,7 @@ struct plan {
     int group;                  /* threads to a row, of RMS_NORM */
     uint64_t chunk;             /* elements in one step */
     const struct plan_row *row; /* of the plan table, where it has decided */
-    size_t leg; /* bytes that a split all-reduce reduces, and then copies, at a time */
+    size_t leg;                 /* bytes that a split reduces, and then copies, at a time */
     char reason[160];
 };
 
@@ -59,6 +59,11 @@ int plan_budget(const struct plan_query *query, int multicast);
 
 /* May the switch sum? Multicast is on, and nobody has asked for a fixed order. */
 int plan_may_switch(const struct plan_query *query);
+
+/* Bytes that a rank's part of a step of a split may have, in whole lines. The staging slot holds
+ * over peers that of every other rank twice, inputs and results; through the switch that of every
+ * rank, and my results, which may begin at any place in a vector. */
+size_t plan_split_room(const struct plan_query *query, enum algorithm algorithm);
 
 /* Bytes of a leg of a split, of whose steps `plan` has the elements: a share in some legs, but none
  * shorter than is worth a launch and a copy of its own. */

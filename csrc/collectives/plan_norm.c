@@ -62,26 +62,28 @@ static enum smfar_status refuse(const struct plan_query *query)
                 name_dtype((int)query->dtype));
 }
 
-/* Rows of a rank in one step of a split: the slot holds those of every other rank twice, inputs and
- * results. 0 where a split cannot serve. */
-static uint64_t split_rows(const struct plan_query *query)
+/* Rows of a rank in one step of a split; 0 where it cannot serve. */
+static uint64_t split_rows(const struct plan_query *query, enum algorithm algorithm)
 {
-    size_t row = query->row * dtype_bytes((int)query->dtype), others = (size_t)query->ranks - 1;
-    if (query->captured || query->spread || !others) return 0;
-    return query->agreed.chunk_bytes / (2 * others) / 128 * 128 / row;
+    size_t row = query->row * dtype_bytes((int)query->dtype);
+    if (query->captured || query->spread || query->ranks == 1) return 0;
+    return plan_split_room(query, algorithm) / row;
 }
 
 /* In whole rows, of which a leg has as many as plan_leg says, or one. */
-static void plan_split(const struct plan_query *query, struct plan *plan)
+static void plan_split(const struct plan_query *query, enum algorithm algorithm, struct plan *plan)
 {
+    char file[64];
     size_t row = query->row * dtype_bytes((int)query->dtype);
-    plan->algorithm = ALGORITHM_SPLIT_PEER;
-    plan->name = algorithm_rows[ALGORITHM_SPLIT_PEER].name;
-    plan->kernel = kernel_find("rms_norm_split_peer", SMFAR_SUM, query->dtype);
+    plan->algorithm = algorithm;
+    plan->name = algorithm_rows[algorithm].name;
+    snprintf(file, sizeof(file), "rms_norm_%s", plan->name);
+    plan->kernel = kernel_find(file, SMFAR_SUM, query->dtype);
     plan->streams = 1;
-    plan->chunk = split_rows(query) * (uint64_t)query->ranks * query->row;
+    plan->chunk = split_rows(query, algorithm) * (uint64_t)query->ranks * query->row;
     size_t rows = plan_leg(query, plan) / row;
     plan->leg = (rows ? rows : 1) * row;
+    shape(query, algorithm_rows[algorithm].multicast, plan);
     snprintf(plan->reason, sizeof(plan->reason), "it was asked for");
 }
 
@@ -94,9 +96,8 @@ enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan)
     plan->kernel =
         kernel_find(multicast ? "rms_norm_mc" : "rms_norm_peer", SMFAR_SUM, query->dtype);
     if (plan->kernel == KERNELS || query->hint.sm_budget == SMFAR_NO_SMS) return refuse(query);
-    if (wish == ALGORITHM_SPLIT_PEER && split_rows(query)) {
-        plan_split(query, plan);
-        shape(query, 0, plan);
+    if (wish == ALGORITHM_SPLIT_PEER && split_rows(query, wish)) {
+        plan_split(query, wish, plan);
         return SMFAR_OK;
     }
     enum smfar_status status = cut_rows(query, plan);

@@ -127,7 +127,7 @@ enum smfar_status rms_norm_enqueue(struct call *call, const void *send, void *re
         call->place = 0;
     enum smfar_status status = collective_plan(call, &planned);
     if (status != SMFAR_OK) return status;
-    if (planned->plan.streams) return split_norm_enqueue(call, planned, send, recv, norm);
+    if (planned->plan.streams) return split_enqueue(call, planned, send, recv, norm);
     status = collective_start(call, planned);
     if (status != SMFAR_OK) return status;
     return channel_end(call, run(call, planned, &tensors));

@@ -1,55 +1,88 @@
-/* All-reduce through the switch in two halves: a kernel has the switch reduce this rank's share,
- * into its own memory, and copy engines bring that to all with one copy to the multicast address, a
- * leg being copied while the next is reduced. The streams meet before and after, so no
- * multiprocessor is held while a rank is late.
+/* A step of a split through the switch: a kernel has the switch reduce this rank's part, into its
+ * own memory, and copy engines bring that to all with one copy to the multicast address, leg by
+ * leg.
  *
  * A rank whose tensor is not in the window has each step in the staging slot. Results must not lie
  * where the copy to all of them goes: they are kept in the slot, which a tensor in the window
- * leaves free. */
+ * leaves free, or in the slot behind the step. */
 #include <string.h>
 
 #include "../comm/courier.h"
 #include "../comm/meeting.h"
-#include "collectives.h"
+#include "split.h"
 
-struct split {
-    const struct plan *plan;
-    const char *send;
-    char *recv;
-    size_t total, at, bytes; /* of the tensor; where the step begins, and of the step */
-    size_t base;             /* where the step's chunk lies in my window */
-    size_t begin, end;       /* my share of the step */
-    int last;
-    uint64_t steps;
-    uint64_t places[SMFAR_MAX_RANKS];
-};
-
-/* Where in my window the results of what is `from` bytes into the step go before they are copied:
- * in place, or into the free slot, where vectors begin at the same places. */
-static size_t result_place(const struct call *call, const struct split *split, size_t from)
+/* Where in my window the step begins. */
+static size_t base_of(const struct call *call, const struct split *split)
 {
-    if (!call->place) return split->base + from;
-    return call->comm->window->slot + (split->base & 15) + from - split->begin;
+    return split->inside ? call->place + split->part[0].begin : call->comm->window->slot;
 }
 
-/* Through the multicast address when all ranks, I too, want it at one place and it does not lie
- * there already; else to each. */
-static enum smfar_status copy_leg(const struct call *call, const struct split *split, size_t source,
-                                  size_t from, size_t bytes)
+/* Where rank r's part lies from there on: as in the tensor, or in the slot behind the one before.
+ */
+static size_t part_at(const struct split *split, int r)
+{
+    size_t at = 0;
+    if (split->inside) return split->part[r].begin - split->part[0].begin;
+    for (int before = 0; before < r; before++)
+        at += split->part[before].bytes;
+    return at;
+}
+
+/* Copies all parts of the step into my window, or `back` out of it, where they do not lie there.
+ * Those side by side in the tensor go at once. */
+static enum smfar_status copy_parts(struct call *call, const struct split *split, int back)
+{
+    enum smfar_status status;
+    const struct window *window = call->comm->window;
+    char *base = (char *)(uintptr_t)(window->peer[call->comm->rank] + base_of(call, split));
+    for (int r = 0; r < call->comm->ranks;) {
+        char *chunk = base + part_at(split, r);
+        size_t begin = split->part[r].begin, end = begin;
+        while (r < call->comm->ranks && split->part[r].begin == end)
+            end += split->part[r++].bytes;
+        if (back)
+            TRY(copy_inside(call, split->plan->blocks, split->recv + begin, chunk, end - begin));
+        else
+            TRY(copy_inside(call, split->plan->blocks, chunk, split->send + begin, end - begin));
+    }
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
+/* One copy serves all when all ranks, I too, want it at one place. */
+static int is_together(const struct smfar_comm *comm, const struct split *split)
+{
+    int together = comm->agreed.multicast_copy;
+    for (int r = 0; r < comm->ranks; r++)
+        together &= split->places[r] == split->places[0];
+    return together;
+}
+
+/* Where in my window the results go that belong `at` bytes behind the step's begin: there, or in
+ * the slot, where vectors begin at the same places. */
+static size_t result_place(const struct call *call, const struct split *split, size_t at)
+{
+    size_t slot = call->comm->window->slot, mine = part_at(split, call->comm->rank);
+    if (!is_together(call->comm, split)) return base_of(call, split) + at;
+    if (!split->inside) slot += split->room * (size_t)call->comm->ranks;
+    return slot + ((base_of(call, split) + mine) & 15) + at - mine;
+}
+
+static enum smfar_status copy_leg(const struct call *call, const struct split *split,
+                                  struct part leg, size_t at)
 {
     enum smfar_status status;
     const struct smfar_comm *comm = call->comm;
     const struct window *window = comm->window;
-    const char *data = (const char *)(uintptr_t)(window->peer[comm->rank] + source);
-    int together = comm->agreed.multicast_copy && source != split->base + from;
-    for (int r = 0; r < comm->ranks; r++)
-        together &= split->places[r] == split->places[0];
+    int together = is_together(comm, split);
+    CUdeviceptr data = window->peer[comm->rank] + result_place(call, split, at);
     for (int i = 1; i <= comm->ranks; i++) { /* so that ranks do not all write to the same */
         int r = (comm->rank + i) % comm->ranks;
-        CUdeviceptr to = courier_address(call, split->places, r, split->at + from, from);
+        CUdeviceptr to = courier_address(call, split->places, r, leg.begin, at);
         if (together) to = to - window->peer[r] + window->multicast;
-        if (to != (CUdeviceptr)(uintptr_t)data)
-            TRY(courier_copy(call, COURIER_RESULTS, to, data, bytes));
+        if (to != data)
+            TRY(courier_copy(call, COURIER_RESULTS, to, (const char *)(uintptr_t)data, leg.bytes));
         if (together) break;
     }
     return SMFAR_OK;
@@ -57,74 +90,38 @@ fail:
     return status;
 }
 
-/* Reduces [from, from + bytes) of the step, and has it copied. */
-static enum smfar_status reduce_leg(struct call *call, struct split *split, size_t from,
-                                    size_t bytes)
+/* Reduces one leg of my part, and has it copied. */
+static enum smfar_status reduce_leg(struct call *call, const struct split *split, uint64_t number)
 {
     enum smfar_status status;
-    struct kargs args;
-    const struct plan *plan = split->plan;
-    size_t source = result_place(call, split, from);
+    struct norm_kargs args;
+    const struct smfar_comm *comm = call->comm;
+    struct part leg = split_leg(split, comm->rank, number);
+    size_t at = part_at(split, comm->rank) + leg.begin - split->part[comm->rank].begin;
+    if (leg.bytes == 0) return SMFAR_OK;
     memset(&args, 0, sizeof(args));
-    args.offset = split->base;
-    args.at = from;
-    args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
-    args.dst = call->comm->window->peer[call->comm->rank] + source;
-    TRY(channel_launch(call, plan->kernel, plan->blocks, plan->threads, 0, &args));
+    args.common.offset = base_of(call, split);
+    args.common.at = at;
+    args.common.dst = comm->window->peer[comm->rank] + result_place(call, split, at);
+    TRY(split_launch(call, split, leg, &args));
     TRY(courier_follow(call, COURIER_RESULTS));
-    return copy_leg(call, split, source, from, bytes);
+    return copy_leg(call, split, leg, at);
 fail:
     return status;
 }
 
-static enum smfar_status step(struct call *call, struct split *split)
+enum smfar_status split_mc_step(struct call *call, const struct split *split)
 {
     enum smfar_status status;
-    const struct window *window = call->comm->window;
-    struct meeting ready = {0};
-    split->steps++;
-    split->base = call->place ? call->place + split->at : window->slot;
-    share_of(split->bytes, call->comm->ranks, call->comm->rank, &split->begin, &split->end);
-    char *chunk = (char *)(uintptr_t)(window->peer[call->comm->rank] + split->base);
-    TRY(copy_inside(call, split->plan->blocks, chunk, split->send + split->at, split->bytes));
-    ready.place = split->base;
+    struct meeting ready = {.place = base_of(call, split)};
+    TRY(copy_parts(call, split, 0));
     TRY(meeting_enqueue(call, &ready));
-    TRY(courier_follow(call, COURIER_RESULTS)); /* also where my share is empty: see meeting.h */
-    for (size_t from = split->begin; from < split->end; from += split->plan->leg) {
-        size_t left = split->end - from, leg = left < split->plan->leg ? left : split->plan->leg;
-        TRY(reduce_leg(call, split, from, leg));
-    }
-    uint64_t number = meeting_number(call->sequence, split->steps);
-    TRY(courier_deliver(call, number, split->last && call->place));
-    return copy_inside(call, split->plan->blocks, split->recv + split->at, chunk, split->bytes);
+    TRY(courier_follow(call, COURIER_RESULTS)); /* also where my part is empty: see meeting.h */
+    for (uint64_t leg = 0; leg < split_legs(split, call->comm->ranks); leg++)
+        TRY(reduce_leg(call, split, leg));
+    uint64_t number = meeting_number(call->sequence, split->steps + 1);
+    TRY(courier_deliver(call, number, split->last && split->inside));
+    return copy_parts(call, split, 1);
 fail:
     return status;
-}
-
-static enum smfar_status run(struct call *call, struct split *split, size_t chunk)
-{
-    enum smfar_status status;
-    do { /* also once for no elements: the others compare what this rank has called */
-        size_t left = split->total - split->at;
-        split->bytes = left < chunk ? left : chunk;
-        split->last = split->at + split->bytes == split->total;
-        status = step(call, split);
-        split->at += split->bytes;
-    } while (status == SMFAR_OK && split->at < split->total);
-    return status;
-}
-
-enum smfar_status split_mc_enqueue(struct call *call, const struct planned *planned,
-                                   const void *send, void *recv)
-{
-    size_t element = dtype_bytes(call->dtype), chunk = planned->plan.chunk * element;
-    struct split split = {.plan = &planned->plan, .send = send, .recv = recv};
-    split.total = call->count * element;
-    if (!window_offset(call->comm->window, recv, split.total, &call->place)) call->place = 0;
-    enum smfar_status status = collective_start(call, planned);
-    if (status != SMFAR_OK) return status;
-    status = courier_meet(call, split.places);
-    if (status == SMFAR_OK) status = run(call, &split, chunk);
-    collective_count(planned, split.total, call->place && send == recv ? 0 : split.total);
-    return channel_end(call, status);
 }
