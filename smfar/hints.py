@@ -49,7 +49,7 @@ def sm_budget(blocks):
 
 def algorithm(name):
     """In this `with` block, collectives called by this thread take this algorithm if they can; so
-    does the fused norm with "split_peer" (docs/norm.md).
+    does the fused norm with "split_mc" and "split_peer" (docs/norm.md).
 
     Every rank must ask for the same: another one is another collective. smfar.explain says what
     a call would take, and why. "split_mc" and "split_peer" have copy engines move what they can and

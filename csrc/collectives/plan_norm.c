@@ -96,7 +96,8 @@ enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan)
     plan->kernel =
         kernel_find(multicast ? "rms_norm_mc" : "rms_norm_peer", SMFAR_SUM, query->dtype);
     if (plan->kernel == KERNELS || query->hint.sm_budget == SMFAR_NO_SMS) return refuse(query);
-    if (wish == ALGORITHM_SPLIT_PEER && split_rows(query, wish)) {
+    int split = wish == ALGORITHM_SPLIT_PEER || (wish == ALGORITHM_SPLIT_MC && multicast);
+    if (split && split_rows(query, wish)) {
         plan_split(query, wish, plan);
         return SMFAR_OK;
     }

@@ -1,5 +1,6 @@
 /* Checks one launch of an rms_norm kernel on every rank: results, sums, guards, and that nothing
- * else was touched. The kernel of a split, which meets nobody, gets all rows on every rank. */
+ * else was touched. The kernel of a split, which meets nobody, gets all rows on every rank over
+ * peers, through the switch each rank's own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +28,8 @@ struct scene {
     const struct check_case *c;
     struct norm_case norm;
     struct norm_data data;
-    size_t element, bytes, stride; /* from one slot to the next, of a split */
+    size_t element, bytes;
+    size_t stride, lead; /* of a split: from one slot to the next; what comes before in the chunk */
     struct norm_kargs args[RIG_MAX_RANKS];
     struct region region[RIG_MAX_RANKS][REGIONS];
 };
@@ -37,10 +39,33 @@ static int is_staged(const struct check_case *c)
     return c->place == STAGED || c->place == STAGED_IN_PLACE;
 }
 
-/* Do results go where the rank's own input is? */
+/* Is it the kernel of a split through the switch? Over peers? */
+static int is_split_mc(const struct check_case *c)
+{
+    return case_is_alone(c->id) && kernel_rows[c->id].multicast;
+}
+
+static int is_split_peer(const struct check_case *c)
+{
+    return case_is_alone(c->id) && !kernel_rows[c->id].multicast;
+}
+
+/* Bytes of the rows that come before this rank's own, and of its own. */
+static size_t bytes_before(const struct scene *s, int r)
+{
+    return s->args[r].first * s->norm.hidden * s->element;
+}
+
+static size_t own_bytes(const struct scene *s, int r)
+{
+    return s->args[r].rows * s->norm.hidden * s->element;
+}
+
+/* Do results go where the rank's own input is, outside the window? */
 static int is_in_place(const struct scene *s, int r)
 {
-    return case_is_alone(s->c->id) ? !s->region[r][DST].at : s->c->place == STAGED_IN_PLACE;
+    if (case_is_alone(s->c->id)) return s->region[r][SRC].at && !s->region[r][DST].at;
+    return s->c->place == STAGED_IN_PLACE;
 }
 
 static unsigned char *allocate(size_t bytes)
@@ -103,6 +128,23 @@ static void place_slots(struct scene *s, const struct rig_rank *me, int r, uint6
     region_begin(&region[DST], me->dst + FIRST + GUARD + off, NULL, s->bytes, state);
 }
 
+/* Inputs at one offset, at offsets equal modulo 16, or at any; results in place, or elsewhere in
+ * the window with vectors at the same places. */
+static void place_windows(struct scene *s, const struct rig_rank *me, int r, uint64_t *state)
+{
+    struct region *region = s->region[r];
+    int kind = (int)s->c->place / 2;
+    CUdeviceptr chunk = me->window + RIG_HEAP + FIRST + GUARD + (size_t)s->c->offset * s->element;
+    if (kind) chunk += 256u * (unsigned)r + 16 * random_below(state, 4);
+    if (kind == 2) chunk += s->element * random_below(state, 8);
+    region_begin(&region[CHUNK], chunk, s->data.input[r], s->bytes, state);
+    region[CHUNK].frozen = 1;
+    if (s->c->place % 2 == 0) return;
+    CUdeviceptr dst = me->window + RIG_HEAP + SECOND + GUARD + 16 * random_below(state, 4);
+    region_begin(&region[DST], dst + (chunk + bytes_before(s, r)) % 16, NULL, own_bytes(s, r),
+                 state);
+}
+
 /* Beside the chunk, in step with it modulo 16 or not: the residual and the sums. */
 static void place_sums(struct scene *s, const struct rig_rank *me, int r, uint64_t *state)
 {
@@ -112,9 +154,9 @@ static void place_sums(struct scene *s, const struct rig_rank *me, int r, uint64
     CUdeviceptr sums = me->window + RIG_HEAP + SECOND + GUARD + step;
     CUdeviceptr plain = me->src + SECOND + GUARD + step;
     const unsigned char *residual = s->data.residual;
-    size_t row = norm->hidden * s->element, first = s->args[r].first * row;
+    size_t first = bytes_before(s, r);
     if (norm->sums == OWN_SUMS)
-        region_begin(&region[RESIDUAL], plain + first % 16, residual + first, s->args[r].rows * row,
+        region_begin(&region[RESIDUAL], plain + first % 16, residual + first, own_bytes(s, r),
                      state);
     if (norm->sums == COPIED_SUMS) {
         region_begin(&region[RESIDUAL], plain, residual, s->bytes, state);
@@ -156,7 +198,13 @@ static void fill_arguments(struct scene *s, struct rig *rig, int r)
     args->spread = region[SUMS].at ? region[SUMS].at - common.window : 0;
     args->sums_dst = region[SUMS_DST].at;
     args->residual = s->norm.sums == WINDOW_SUMS ? region[SUMS].at : region[RESIDUAL].at;
-    if (s->norm.sums == OWN_SUMS) args->residual -= args->first * s->norm.hidden * s->element;
+    if (is_split_mc(c)) {
+        args->common.offset -= s->lead;
+        args->common.at = s->lead + bytes_before(s, r);
+        if (!args->common.dst) args->common.dst = region[CHUNK].at + bytes_before(s, r);
+        memcpy(rig->page + PAGE_PLACE + (size_t)r * PAGE_WORDS, &args->common.offset, 8);
+    } else if (s->norm.sums == OWN_SUMS)
+        args->residual -= bytes_before(s, r);
 }
 
 static void scene_begin(struct scene *s, struct rig *rig)
@@ -165,11 +213,13 @@ static void scene_begin(struct scene *s, struct rig *rig)
     norm_data_make(s->c, &s->norm, &s->data);
     for (int r = 0; r < rig->ranks; r++) {
         norm_arguments(&s->norm, r, rig->ranks, s->c->threads, s->c->seed, &s->args[r]);
-        if (case_is_alone(s->c->id)) {
+        if (is_split_peer(s->c)) {
             s->args[r].first = 0;
             s->args[r].rows = (uint32_t)s->norm.rows;
             place_slots(s, &rig->rank[r], r, &state);
-        } else
+        } else if (is_split_mc(s->c))
+            place_windows(s, &rig->rank[r], r, &state);
+        else
             place_chunk(s, &rig->rank[r], r, &state);
         place_sums(s, &rig->rank[r], r, &state);
         place_weight(s, &rig->rank[r], r, &state);
@@ -237,11 +287,32 @@ static const struct region *result_of(const struct scene *s, int r)
     return s->region[r][DST].at ? &s->region[r][DST] : &s->region[r][CHUNK];
 }
 
+/* Of which no other rank has any; where they are in place, the rest of the chunk is as it was. */
+static int check_own_rows(const struct scene *s, int r)
+{
+    const struct region *region = result_of(s, r);
+    size_t before = bytes_before(s, r), first = before / s->element;
+    struct region own = {.bytes = own_bytes(s, r), .read = region->read};
+    if (region == &s->region[r][CHUNK]) {
+        own.read += before;
+        memcpy(region->wrote + GUARD + before, own.read + GUARD, own.bytes);
+    }
+    return check_values(s, r, "an element of its own is wrong", &own, NULL, s->data.exact + first,
+                        s->data.bound + first);
+}
+
+static int check_results(const struct scene *s, int r)
+{
+    if (is_split_mc(s->c)) return check_own_rows(s, r);
+    return check_values(s, r, "an element is wrong", result_of(s, r), result_of(s, 0),
+                        s->data.exact, s->data.bound);
+}
+
 static int check_sums(const struct scene *s, int r)
 {
     const struct region *region = s->region[r];
     const double *exact = s->data.exact_sums, *bound = s->data.sums_bound;
-    size_t first = s->args[r].first * s->norm.hidden;
+    size_t first = bytes_before(s, r) / s->element;
     int faults = 0;
     if (s->norm.sums == OWN_SUMS)
         return check_values(s, r, "a sum of its own is wrong", &region[RESIDUAL], NULL,
@@ -260,9 +331,7 @@ static int check_rank(const struct scene *s, struct rig *rig, int r)
     const volatile struct error_record *error = rig_error(rig, r);
     int faults = 0;
     if (error->code != 0) return complain(s, "error record, code", r, error->code);
-    faults += check_values(s, r, "an element is wrong", result_of(s, r), result_of(s, 0),
-                           s->data.exact, s->data.bound);
-    faults += check_sums(s, r);
+    faults += check_results(s, r) + check_sums(s, r);
     for (int i = 0; i < REGIONS; i++)
         if (s->region[r][i].at) faults += check_guards(s, r, &s->region[r][i]);
     return faults;
@@ -293,10 +362,11 @@ static void fit_split(struct check_case *c, struct scene *s, size_t hidden)
 {
     enum { LINE = 128 };
     size_t row = hidden * s->element, others = (size_t)c->ranks - 1;
-    while (others * (s->bytes + 3 * LINE) > RIG_AREA - 2 * GUARD)
+    while (is_split_peer(c) && others * (s->bytes + 3 * LINE) > RIG_AREA - 2 * GUARD)
         s->bytes -= row;
     c->count = s->bytes / s->element;
     s->stride = (s->bytes + LINE - 1) / LINE * LINE + LINE * (c->seed % 3);
+    s->lead = s->element * (c->seed % 9);
     norm_case_make(c, hidden, &s->norm);
     s->norm.sums = s->norm.sums % 2 ? OWN_SUMS : NO_SUMS;
 }

@@ -4,6 +4,7 @@ from mutation import mutation
 
 MC = "rms_norm_mc"
 PEER = "rms_norm_peer"
+SPLIT_MC = "rms_norm_split_mc"
 SPLIT_PEER = "rms_norm_split_peer"
 
 NORM = [
@@ -169,5 +170,43 @@ NORM = [
         "norm_finish.ptxh",
         "    st.global.v4.b32 [%address], VEC(0);\n",
         kernels=SPLIT_PEER,
+    ),
+    mutation(
+        "split norm: groups begin with one another's rows",
+        "norm_split_begin.ptxh",
+        "    mul.lo.u32 %row_step, %ctas, %row_step;\n",
+        "    mov.b32 %row_step, %ctas;\n",
+        kernels=SPLIT_MC,
+    ),
+    mutation(
+        "split norm through the switch: every leg is the chunk's first",
+        "split_places.ptxh",
+        "        add.s64 %offset, %offset, %at;\n",
+        kernels=SPLIT_MC,
+    ),
+    mutation(
+        "split norm through the switch: every leg over peers is the chunk's first",
+        "split_places.ptxh",
+        "        @%inside add.s64 %base, %base, %at;\n",
+        kernels=SPLIT_MC,
+    ),
+    mutation(
+        "split norm through the switch: the residual's place does not matter",
+        "norm_places.ptxh",
+        "        @%p mov.b32 %placed, 2;\n",
+        kernels=SPLIT_MC,
+    ),
+    mutation(
+        "split norm through the switch: offsets equal modulo 16 are equal",
+        "rms_norm_split_mc.ptx",
+        "setp.eq.u32 %together, %placed, 0;\n        @%together bra SWITCH;",
+        "setp.ne.u32 %together, %placed, 2;\n        @%together bra SWITCH;",
+        kernels=SPLIT_MC,
+    ),
+    mutation(
+        "split norm through the switch: no results of vectors",
+        "norm_finish.ptxh",
+        "    st.global.v4.b32 [%address], VEC(0);\n",
+        kernels=SPLIT_MC,
     ),
 ]

@@ -254,7 +254,7 @@ def test_refusals(ranks):
     ranks.run(refuse)
 
 
-def split():
+def split(whole, halves):
     """Copy engines carry the rows: the bits of one launch, where the sums go to nobody else."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     for dtype in FLOATS[:3]:
@@ -262,7 +262,7 @@ def split():
         weight = weight_of(512, dtype)
         own = smfar.ops.own_rows(300)
         outcomes = []
-        for algorithm in ("twoshot_peer", "split_peer"):
+        for algorithm in (whole, halves):
             for made in (inputs[rank].clone, smfar.empty):
                 x = made() if made is not smfar.empty else made(300, 512, dtype=dtype, device="cpu")
                 x.copy_(inputs[rank])
@@ -275,8 +275,42 @@ def split():
         for outcome in outcomes[1:]:
             assert all(map(torch.equal, outcome, outcomes[0])), dtype
     paths = smfar.report(device="cpu")
-    assert any(p.algorithm == "split_peer" for p in paths if "rms_norm" in p.collective)
+    assert any(p.algorithm == halves for p in paths if "rms_norm" in p.collective)
 
 
-def test_split(ranks):
-    ranks.run(split)
+WAYS = [("twoshot_peer", "split_peer"), ("twoshot_mc", "split_mc")]
+
+
+@pytest.mark.parametrize("whole, halves", WAYS)
+def test_split(ranks, whole, halves):
+    ranks.run(split, whole, halves)
+
+
+def split_shapes(halves):
+    """Rows that are no whole vectors, a residual that is none at its begin, weights of any type."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    cases = [((7, 33), weight_dtype) for weight_dtype in (None, *FLOATS)]
+    cases += [((0, 8), None), ((3, 1), None), ((5, 1001), torch.float32), ((2, 26_001), None)]
+    for dtype in FLOATS[:3]:
+        for shape, weight_dtype in cases:
+            *inputs, residual = parts(shape, dtype, ranks)
+            weight, own = weight_of(shape[1], weight_dtype), smfar.ops.own_rows(shape[0])
+            exact = None if weight is None else weight.double()
+            sums = torch.stack(inputs).sum(0, dtype=torch.float64).to(dtype)
+            x, y, shard = inputs[rank].clone(), inputs[rank].clone(), residual[own].clone()
+            with smfar.algorithm(halves):
+                smfar.ops.all_reduce_rms_norm_(x, weight, EPS)
+                smfar.ops.all_reduce_rms_norm_(y, weight, EPS, shard, residual_layout="sharded")
+            close(x.double(), rms_norm(sums.double(), shape[1:], exact, EPS), dtype)
+            sums = sums + residual
+            close(y.double(), rms_norm(sums.double(), shape[1:], exact, EPS), dtype)
+            assert torch.equal(shard, sums[own])
+            same_everywhere(y)
+    paths = smfar.report(device="cpu")
+    calls = sum(p.calls for p in paths if p.algorithm == halves and "rms_norm" in p.collective)
+    assert calls >= 2 * 3 * len(cases)
+
+
+@pytest.mark.parametrize("halves", [halves for _, halves in WAYS])
+def test_split_shapes(ranks, halves):
+    ranks.run(split_shapes, halves)

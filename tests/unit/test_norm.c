@@ -211,8 +211,8 @@ static uint64_t calls_by(const struct seat *seat, const char *algorithm)
     return 0;
 }
 
-/* A split gives the bits of one launch, in legs and in steps, wherever tensors lie; it is not taken
- * where every rank is to get the sums. */
+/* A split gives the bits of one launch by the same way, in legs and in steps, wherever tensors lie;
+ * it is not taken where every rank is to get the sums. */
 static void same_bits(struct ranks_thread *me)
 {
     static const size_t sizes[][2] = {{3, 16}, {64, 100}, {41, 256}, {6, 3000}};
@@ -221,6 +221,8 @@ static void same_bits(struct ranks_thread *me)
     struct seat seat;
     uint64_t calls = 0;
     sit(&seat, me, me->extra);
+    const char *split = ((const struct options *)me->extra)->algorithm;
+    const char *whole = strcmp(split, "split_mc") ? "twoshot_peer" : "twoshot_mc";
     for (unsigned i = 0; i < 4 * 8 * 2; i++) {
         struct one one = {.rows = sizes[i % 4][0],
                           .hidden = sizes[i % 4][1],
@@ -229,21 +231,21 @@ static void same_bits(struct ranks_thread *me)
                           .layout = i / 32 ? SMFAR_SUMS_SHARDED : SMFAR_SUMS_NONE,
                           .residual = i / 32 != 0};
         size_t count = one.rows * one.hidden;
-        ask("twoshot_peer");
+        ask(whole);
         run_one(&seat, &one);
         memcpy(want[0], tensor(&seat, &one, RESULT), sizeof want[0]);
         memcpy(want[1], tensor(&seat, &one, SUMS), sizeof want[1]);
-        ask("split_peer");
+        ask(split);
         run_one(&seat, &one);
         EXPECT(!memcmp(want[0], tensor(&seat, &one, RESULT), count * sizeof(float)) &&
                    !memcmp(want[1], tensor(&seat, &one, SUMS), sizeof want[1]),
-               "%zu x %zu, windows %u: rank %d of %d has other bits", one.rows, one.hidden,
-               one.windows, seat.rank, seat.ranks);
-        EXPECT_EQ(calls_by(&seat, "split_peer"), ++calls);
+               "%s of %zu x %zu, windows %u: rank %d of %d has other bits", split, one.rows,
+               one.hidden, one.windows, seat.rank, seat.ranks);
+        EXPECT_EQ(calls_by(&seat, split), ++calls);
     }
     struct one spread = {.rows = 3, .hidden = 16, .layout = SMFAR_SUMS_REPLICATED};
     run_one(&seat, &spread);
-    EXPECT_EQ(calls_by(&seat, "split_peer"), calls);
+    EXPECT_EQ(calls_by(&seat, split), calls);
     stand(&seat);
 }
 
@@ -346,19 +348,27 @@ static void one_differs(struct ranks_thread *me)
 
 int main(void)
 {
-    struct options options[] = {{0, 0, NULL},     {1, 0, NULL},         {0, 4096, NULL},
-                                {1, 4096, NULL},  {1, 0, "split_peer"}, {0, 16384, "split_peer"},
-                                {0, 262144, NULL}};
+    struct options options[] = {{0, 0, NULL},
+                                {1, 0, NULL},
+                                {0, 4096, NULL},
+                                {1, 4096, NULL},
+                                {0, 16384, "split_mc"},
+                                {0, 16384, "split_peer"},
+                                {0, 0, "split_mc"},
+                                {1, 0, "split_peer"},
+                                {0, 262144, "split_mc"},
+                                {0, 262144, "split_peer"}};
     struct difference differences[] = {{{0, 0, NULL}, another_eps, "eps 1e-05"},
                                        {{0, 0, NULL}, another_shape, "rows of 4"},
                                        {{1, 0, NULL}, another_weight, "f32 weight"},
                                        {{1, 0, NULL}, another_layout, "sharded residual"},
                                        {{0, 0, NULL}, another_place, "of the window"}};
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 8; i++)
         for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
             ranks_run(ranks, all_layouts, &options[i]);
     for (int ranks = 2; ranks <= MOST_SPLIT; ranks += ranks > 4 ? 3 : 1)
-        ranks_run(ranks, same_bits, &options[ranks % 2 ? 1 : 6]);
+        for (int over_peers = 0; over_peers < 2; over_peers++)
+            ranks_run(ranks, same_bits, &options[over_peers + (ranks % 2 ? 6 : 8)]);
     ranks_run(3, refusals, &options[2]);
     for (size_t i = 0; i < sizeof differences / sizeof *differences; i++)
         ranks_run(3, one_differs, &differences[i]);

@@ -33,7 +33,7 @@ static void check_kernel(void)
     EXPECT_EQ(plan.kernel, KERNEL_rms_norm_mc_sum_bf16);
     EXPECT_HAS(plan.name, "fused_mc");
     for (int wish = ALGORITHM_ANY + 1; wish < ALGORITHMS; wish++) {
-        if (wish == ALGORITHM_SPLIT_PEER) continue;
+        if (wish == ALGORITHM_SPLIT_PEER || wish == ALGORITHM_SPLIT_MC) continue;
         int peers = !algorithm_rows[wish].multicast;
         query.hint.algorithm = (enum algorithm)wish;
         plan = plan_of(&query);
@@ -94,28 +94,46 @@ static void check_steps(void)
            (unsigned long long)whole, (unsigned long long)half);
 }
 
-/* By copy engines in whole rows and legs, where that was asked for and can be. */
-static void check_split(void)
+/* By copy engines in whole rows and legs, where that was asked for and can be; `parts` are what the
+ * slot has to hold at once. */
+static void check_split(enum algorithm algorithm, enum kernel_id kernel, uint64_t parts,
+                        const char *otherwise)
 {
     struct plan_query query = query_of(100000, 1000);
-    query.hint.algorithm = ALGORITHM_SPLIT_PEER;
+    query.hint.algorithm = algorithm;
     struct plan plan = plan_of(&query);
-    EXPECT_EQ(plan.kernel, KERNEL_rms_norm_split_peer_sum_bf16);
-    EXPECT(plan.streams && plan.algorithm == ALGORITHM_SPLIT_PEER, "%s", plan.name);
+    EXPECT_EQ(plan.kernel, kernel);
+    EXPECT(plan.streams && plan.algorithm == algorithm, "%s", plan.name);
     EXPECT_EQ(plan.chunk % (1000 * 4), 0);
-    EXPECT(plan.chunk / 4 * 2 * 6 <= query.agreed.chunk_bytes, "%llu elements",
+    EXPECT(plan.chunk / 4 * 2 * parts <= query.agreed.chunk_bytes, "%llu elements",
            (unsigned long long)plan.chunk);
+    EXPECT((plan.chunk / 4 + 1000) * 2 * parts > query.agreed.chunk_bytes - 256 * parts,
+           "%llu elements", (unsigned long long)plan.chunk);
     EXPECT(plan.leg % 2000 == 0 && plan.leg > 0, "%zu bytes", plan.leg);
     query.spread = 1;
-    EXPECT_HAS(plan_of(&query).name, "fused_peer");
+    EXPECT_HAS(plan_of(&query).name, otherwise);
     query.spread = 0;
     query.captured = 1;
-    EXPECT_HAS(plan_of(&query).name, "fused_peer");
+    EXPECT_HAS(plan_of(&query).name, otherwise);
     query.captured = 0;
-    query.agreed.chunk_bytes = 8000; /* a row fits, but not of every other rank twice */
-    EXPECT_HAS(plan_of(&query).name, "fused_peer");
+    query.agreed.chunk_bytes = 8000; /* a row fits, but not all that a split needs */
+    EXPECT_HAS(plan_of(&query).name, otherwise);
+}
+
+/* Rows have the bits of the fused kernel only if its groups make them. */
+static void check_split_groups(void)
+{
+    struct plan_query query = query_of(100000, 4096);
+    int fused = plan_of(&query).group;
     query.hint.algorithm = ALGORITHM_SPLIT_MC;
-    EXPECT_HAS(plan_of(&query).name, "fused_mc");
+    struct plan plan = plan_of(&query);
+    EXPECT_EQ(plan.group, fused);
+    EXPECT_EQ(plan.blocks, 4);
+    query.hint.fixed_order = 1;
+    EXPECT_HAS(plan_of(&query).name, "fused_peer");
+    query.hint.fixed_order = 0;
+    query.agreed.multicast = 0;
+    EXPECT_HAS(plan_of(&query).name, "fused_peer");
 }
 
 static void expect_refusal(const struct plan_query *query, const char *words)
@@ -141,7 +159,9 @@ static void check_refusals(void)
 int main(void)
 {
     check_kernel();
-    check_split();
+    check_split(ALGORITHM_SPLIT_PEER, KERNEL_rms_norm_split_peer_sum_bf16, 6, "fused_peer");
+    check_split(ALGORITHM_SPLIT_MC, KERNEL_rms_norm_split_mc_sum_bf16, 5, "fused_mc");
+    check_split_groups();
     check_shapes();
     check_spread();
     check_steps();

@@ -268,12 +268,14 @@ static void watch_legs(const float *theirs)
 }
 
 static const float *tensors[TWO];
-enum { THROUGH_SWITCH, OVER_PEERS, NORM, CALLED_WAYS };
+enum { THROUGH_SWITCH, NORM_THROUGH_SWITCH, OVER_PEERS, NORM_OVER_PEERS, CALLED_WAYS };
+
+static int is_norm(uint64_t way) { return way == NORM_THROUGH_SWITCH || way == NORM_OVER_PEERS; }
 
 static enum smfar_status call_way(uint64_t way, float *data, smfar_comm *comm)
 {
     struct smfar_rms_norm norm = {.rows = ELEMENTS / 64, .hidden = 64, .dtype = SMFAR_F32};
-    if (way == NORM) return smfar_all_reduce_rms_norm(data, data, &norm, comm, NULL);
+    if (is_norm(way)) return smfar_all_reduce_rms_norm(data, data, &norm, comm, NULL);
     return smfar_all_reduce(data, data, ELEMENTS, SMFAR_F32, SMFAR_SUM, comm, NULL);
 }
 
@@ -288,8 +290,8 @@ static void expect_value(const float *data, float value)
 static void carry_under_adding(struct ranks_thread *me)
 {
     struct group *group = me->extra;
-    struct smfar_hint hint = {.algorithm =
-                                  group->seed == THROUGH_SWITCH ? "split_mc" : "split_peer"};
+    int through_switch = group->seed < OVER_PEERS;
+    struct smfar_hint hint = {.algorithm = through_switch ? "split_mc" : "split_peer"};
     smfar_comm *comm = join(me, 0);
     size_t offset;
     void *data;
@@ -308,9 +310,8 @@ static void carry_under_adding(struct ranks_thread *me)
     is_watched = 0;
     if (me->rank == 0) watch_legs(tensors[1]);
     must(smfar_comm_wait(comm, smfar_comm_sequence(comm), -1));
-    expect_value(data, group->seed == NORM ? 1 : 300);
-    if (me->rank == 0 && group->seed == THROUGH_SWITCH)
-        expect_multicast_alone(comm->window, offset);
+    expect_value(data, is_norm(group->seed) ? 1 : 300);
+    if (me->rank == 0 && through_switch) expect_multicast_alone(comm->window, offset);
     pthread_barrier_wait(&group->together);
     smfar_comm_destroy(comm);
 }
@@ -343,7 +344,6 @@ int main(int argc, char **argv)
         pthread_barrier_init(&group.together, NULL, (unsigned)ranks);
         ranks_run(ranks, compare, &group);
     }
-    expect_no_stores_through_the_switch();
     copy = driver->cuMemcpyAsync;
     launch = driver->cuLaunchKernel;
     driver->cuMemcpyAsync = note_copy;
@@ -353,6 +353,7 @@ int main(int argc, char **argv)
         ranks_run(TWO, carry_under_adding, &group);
     driver->cuMemcpyAsync = copy;
     driver->cuLaunchKernel = launch;
+    expect_no_stores_through_the_switch();
     ranks_run(1, too_many_legs, NULL);
     driver_close(driver);
     switch_expect_no_leaks();
