@@ -6,6 +6,7 @@ medians over repeats, of the slowest rank. SM-us is what bench_profile.py says. 
 what the fused kernel makes of random numbers is compared with the steps one by one.
 """
 
+import argparse
 import statistics
 
 import torch
@@ -39,11 +40,22 @@ def numbers(text):
     return [at_least(1)(part) for part in text.split(",")]
 
 
+def algorithm(text):
+    """A name that smfar.algorithm knows."""
+    try:
+        with smfar.algorithm(text):
+            return text
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def add_arguments(parser):
     parser.add_argument("--ranks", type=at_least(2), default=2)
     parser.add_argument("--tokens", type=numbers, default=list(TOKENS), help="e.g. 16,4096")
     parser.add_argument("--hidden", type=numbers, default=list(HIDDEN), help="e.g. 1024,4096")
-    parser.add_argument("--algorithm", help="of all calls of smfar's, e.g. twoshot_peer")
+    parser.add_argument(
+        "--algorithm", type=algorithm, help="of all calls of smfar's, e.g. twoshot_peer"
+    )
     parser.add_argument("--repeats", type=at_least(2), default=10)
     parser.add_argument("--json", metavar="FILE", help="write every figure there, too")
 

@@ -79,9 +79,12 @@ def test_overlap(tmp_path):
         expect_held(workload["rows"])
 
 
-def test_norm(tmp_path):
+@pytest.mark.parametrize("algorithm", [(), ("--algorithm", "split_peer")])
+def test_norm(tmp_path, algorithm):
     options = ("norm", "--tokens", "3,64", "--hidden", "1024", "--repeats", "2")
-    rows = bench(tmp_path, *options)["norm"]
+    figures = bench(tmp_path, *options, *algorithm)
+    assert figures["algorithm"] == (algorithm[1] if algorithm else None)
+    rows = figures["norm"]
     assert len({(row["tokens"], row["path"]) for row in rows}) == 14
     assert all(row["us"] > 0 and row["wrong"] == 0 for row in rows)
     expect_held(rows)

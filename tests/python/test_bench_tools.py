@@ -17,7 +17,11 @@ def run(*arguments):
 
 @no_gpu
 @pytest.mark.parametrize(
-    "bench", ["overlap", "skew", "held", "train", "--device=cuda", "moves --device=cuda"]
+    "bench",
+    [
+        *("overlap", "skew", "held", "train", "norm --algorithm split_peer"),
+        *("--device=cuda", "moves --device=cuda"),
+    ],
 )
 def test_without_a_gpu_a_bench_says_so(bench):
     ran = run("bench", *bench.split())
@@ -33,6 +37,7 @@ def test_without_a_gpu_a_bench_says_so(bench):
         (("moves", "--collective", "all_gather,scatter"), "'scatter' is none of all_gather, "),
         (("train", "--steps", "1"), "--steps: 1 is below 10"),
         (("held", "--repeats", "many"), "--repeats: invalid whole number value: 'many'"),
+        (("norm", "--algorithm", "split"), 'algorithm "split" is none of twoshot_mc, split_mc'),
     ],
 )
 def test_numbers_that_cannot_be_are_refused(arguments, said):
