@@ -29,12 +29,14 @@ struct seat {
 };
 enum { X, RESULT, SUMS };
 
-/* What a case is, the same on every rank but for `windows`: a bit for each of X, RESULT, SUMS. */
+/* What a case is, the same on every rank but for `windows`, a bit for each of X, RESULT, SUMS, and
+ * `in_place`: the results go where x is. */
 struct one {
     size_t rows, hidden;
     enum smfar_sums layout;
     int weighted, residual;
     unsigned windows;
+    int in_place;
 };
 
 static float value_of(int rank, size_t i)
@@ -54,6 +56,7 @@ static float sum_of(const struct seat *seat, const struct one *one, size_t i)
 
 static float *tensor(const struct seat *seat, const struct one *one, int which)
 {
+    if (which == RESULT && one->in_place) which = X;
     return one->windows >> which & 1 ? seat->inside[which] : seat->plain[which];
 }
 
@@ -157,6 +160,9 @@ static void run_layouts(const struct seat *seat, size_t rows, size_t hidden)
     }
     /* where x and the results lie is each rank's own affair */
     one.windows = (unsigned)seat->rank & 3;
+    run_one(seat, &one);
+    one.windows = 7;
+    one.in_place = seat->rank & 1;
     run_one(seat, &one);
 }
 
