@@ -18,11 +18,14 @@ void norm_step_draw(struct check_case *c, struct norm_step *step_out)
 {
     uint64_t state = c->seed;
     size_t hidden = 1 + random_below(&state, random_below(&state, 4) ? 40 : 300);
-    if (random_below(&state, 4) == 0) hidden = 512u << random_below(&state, 2);
     if (c->count / hidden > MOST_ROWS) c->count = hidden * MOST_ROWS;
     c->count = c->count / hidden * hidden;
     int slow = c->ranks > 3 || c->place != IN_WINDOW ||
                c->offset % (int)(16 / ref_bytes(kernel_rows[c->id].dtype));
+    if (random_below(&state, 4) == 0) {
+        hidden = (512u << random_below(&state, slow ? 1 : 3)) + (random_below(&state, 4) ? 0 : 3);
+        c->count = hidden * (1 + random_below(&state, slow ? 2 : 4));
+    }
     if (random_below(&state, 8) == 0 && !slow)
         c->count = hidden = (KEEP_BYTES + LONGER) / ref_bytes(kernel_rows[c->id].dtype);
     norm_case_make(c, hidden, &step_out->norm);
