@@ -31,6 +31,13 @@ enum ptx_type {
     T_u64,
     T_s64,
     T_f64,
+    PTX_NAMED_TYPES, /* the rest are no type of a register or variable, but of multimem alone */
+    T_e4m3 = PTX_NAMED_TYPES,
+    T_e5m2,
+    T_e4m3x2,
+    T_e5m2x2,
+    T_e4m3x4,
+    T_e5m2x4,
     PTX_TYPES
 };
 
@@ -109,10 +116,10 @@ struct ptx_insn {
     uint8_t vector; /* elements of v */
     uint8_t type, source_type;
     uint8_t space, semantics, scope, flags;
-    uint8_t rounding; /* enum ptx_rounding */
-    uint8_t choice;   /* which of several close relatives: boolean, shuffle mode, special … */
-    uint8_t counted;  /* 0: inserted by the parser */
-    uint8_t accumulate_f32;
+    uint8_t rounding;   /* enum ptx_rounding */
+    uint8_t choice;     /* which of several close relatives: boolean, shuffle mode, special … */
+    uint8_t counted;    /* 0: inserted by the parser */
+    uint8_t accumulate; /* T_f32 or T_f16 where a sum is kept in it, else T_none */
 };
 
 enum ptx_rounding {

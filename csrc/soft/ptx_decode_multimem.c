@@ -1,4 +1,5 @@
-/* Decoding of multimem: exactly the combinations that sm_90 accepts. */
+/* Decoding of multimem: exactly the combinations that sm_90 accepts and, for the targets that have
+ * 8-bit floats in the switch, those of their own. */
 #include <string.h>
 
 #include "ptx_parse.h"
@@ -10,9 +11,15 @@ struct form {
     const char *op; /* "" for st */
     enum ptx_type type;
     uint8_t vectors;
-    uint8_t accumulates; /* .acc::f32 may be given */
+    uint8_t accumulates; /* .acc:: of this type may be given; 0: of none */
 };
 
+#define QUARTERS(op, acc)                                                                          \
+    {op, T_e4m3, V4 | V8, acc}, {op, T_e5m2, V4 | V8, acc}, {op, T_e4m3x2, V248, acc},             \
+        {op, T_e5m2x2, V248, acc}, {op, T_e4m3x4, V124, acc},                                      \
+    {                                                                                              \
+        op, T_e5m2x4, V124, acc                                                                    \
+    }
 #define WORDS(op) {op, T_b32, V1, 0}, {op, T_b64, V1, 0}
 #define NUMBERS(op) {op, T_u32, V1, 0}, {op, T_s32, V1, 0}, {op, T_u64, V1, 0}
 #define HALVES(op, pairs, acc)                                                                     \
@@ -21,14 +28,17 @@ struct form {
         op, T_bf16x2, pairs, acc                                                                   \
     }
 
-static const struct form load_forms[] = {HALVES("add", V124, 1),
+static const struct form load_forms[] = {HALVES("add", V124, T_f32),
+                                         QUARTERS("add", T_f16),
                                          NUMBERS("add"),
                                          {"add", T_f32, V124, 0},
                                          {"add", T_f64, V1, 0},
                                          HALVES("min", V124, 0),
+                                         QUARTERS("min", 0),
                                          NUMBERS("min"),
                                          {"min", T_s64, V1, 0},
                                          HALVES("max", V124, 0),
+                                         QUARTERS("max", 0),
                                          NUMBERS("max"),
                                          WORDS("and"),
                                          {"max", T_s64, V1, 0},
@@ -49,9 +59,9 @@ static const struct form red_forms[] = {HALVES("add", V124, 0),
                                         WORDS("or"),
                                         WORDS("xor")};
 
-static const struct form store_forms[] = {HALVES("", V124, 0), NUMBERS(""),
-                                          WORDS(""),           {"", T_f32, V124, 0},
-                                          {"", T_f64, V1, 0},  {"", T_s64, V1, 0}};
+static const struct form store_forms[] = {
+    HALVES("", V124, 0),  QUARTERS("", 0),    NUMBERS(""),       WORDS(""),
+    {"", T_f32, V124, 0}, {"", T_f64, V1, 0}, {"", T_s64, V1, 0}};
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -75,7 +85,7 @@ unsigned ptx_decode_multimem_forms(void)
     for (size_t k = 0; k < COUNT(kinds); k++)
         for (size_t i = 0; i < kinds[k].count; i++)
             count += (unsigned)__builtin_popcount(kinds[k].forms[i].vectors) *
-                     (kinds[k].forms[i].accumulates + 1u);
+                     (kinds[k].forms[i].accumulates ? 2u : 1u);
     return count;
 }
 
@@ -91,13 +101,48 @@ static void take_semantics(struct ptx_parser *p, const struct kind *kind)
     if (!ptx_decode_scope(p)) ptx_decode_bad(p);
 }
 
+static void take_accumulation(struct ptx_parser *p)
+{
+    if (ptx_decode_take(p, "acc::f32")) p->insn.accumulate = T_f32;
+    if (ptx_decode_take(p, "acc::f16")) p->insn.accumulate = T_f16;
+}
+
 /* .v4 and .acc::f32, in either order */
 static unsigned take_vector(struct ptx_parser *p)
 {
-    p->insn.accumulate_f32 = (uint8_t)ptx_decode_take(p, "acc::f32");
+    take_accumulation(p);
     unsigned vector = ptx_decode_vector(p);
-    if (!p->insn.accumulate_f32) p->insn.accumulate_f32 = (uint8_t)ptx_decode_take(p, "acc::f32");
+    if (!p->insn.accumulate) take_accumulation(p);
     return vector;
+}
+
+/* 8-bit floats are known to targets for one GPU (sm_100a) or for one family (sm_100f) alone. */
+static void check_float8_target(struct ptx_parser *p)
+{
+    static const struct {
+        unsigned target;
+        char suffix;
+        unsigned version;
+    } has[] = {{100, 'a', 86}, {100, 'f', 88}, {103, 'a', 88}, {103, 'f', 88},
+               {110, 'a', 90}, {110, 'f', 90}, {120, 'a', 87}, {121, 'a', 88}};
+    for (size_t i = 0; i < sizeof has / sizeof *has; i++)
+        if (p->target == has[i].target && p->suffix == has[i].suffix &&
+            p->version >= has[i].version)
+            return;
+    ptx_module_fail(p, p->insn.line,
+                    "%s needs .target sm_100a and .version 8.6, or another of a GPU or family that "
+                    "has it, as .target sm_100f and .version 8.8",
+                    p->opcode);
+}
+
+static enum ptx_type take_type(struct ptx_parser *p)
+{
+    static const char *const float8[] = {"e4m3",   "e5m2",   "e4m3x2", "e5m2x2",
+                                         "e4m3x4", "e5m2x4", NULL};
+    int which = ptx_decode_choose(p, float8);
+    if (which < 0) return ptx_decode_type(p);
+    check_float8_target(p);
+    return (enum ptx_type)(T_e4m3 + which);
 }
 
 static const struct form *find_form(const struct kind *kind, const char *op, enum ptx_type type)
@@ -115,11 +160,11 @@ static void decode(struct ptx_parser *p, const struct kind *kind)
     int op = kind->reduces ? ptx_decode_choose(p, ops) : -1;
     if (kind->reduces && op < 0) ptx_decode_bad(p);
     unsigned vector = take_vector(p);
-    enum ptx_type type = ptx_decode_type(p);
+    enum ptx_type type = take_type(p);
     ptx_decode_end(p);
     const struct form *form = find_form(kind, op < 0 ? "" : ops[op], type);
-    if (!form || !(form->vectors & vector) || (p->insn.accumulate_f32 && !form->accumulates))
-        ptx_decode_bad(p);
+    if (!form || !(form->vectors & vector)) ptx_decode_bad(p);
+    if (p->insn.accumulate && p->insn.accumulate != form->accumulates) ptx_decode_bad(p);
     p->insn.exec = kind->exec;
     p->insn.type = type;
     if (op >= 0) p->insn.fn.reduce = ptx_reduce_find(ops[op], type);

@@ -1,11 +1,11 @@
 /* How a row "operation on a type" becomes a function over 32 lanes: the C type that holds a PTX
- * type, how many there are in a register of 32 lanes (64 for packed pairs), and the conversion
+ * type, how many there are in a register of 32 lanes (more for packed ones), and the conversion
  * to the C type that expressions are written in. */
 #ifndef SMFAR_SOFT_PTX_LANES_H
 #define SMFAR_SOFT_PTX_LANES_H
 
 #include "ptx_code.h"
-#include "ptx_half.h"
+#include "ptx_float8.h"
 
 #define CT_b16 uint16_t
 #define CT_u16 uint16_t
@@ -24,8 +24,14 @@
 #define CT_u64 uint64_t
 #define CT_s64 int64_t
 #define CT_f64 double
+#define CT_e4m3 uint8_t
+#define CT_e5m2 uint8_t
+#define CT_e4m3x2 uint8_t
+#define CT_e5m2x2 uint8_t
+#define CT_e4m3x4 uint8_t
+#define CT_e5m2x4 uint8_t
 
-/* elements in a register; f16x2 and its like hold two per lane */
+/* elements in a register; f16x2 and its like hold two per lane, e4m3x4 four */
 #define LANES_b16 32
 #define LANES_u16 32
 #define LANES_s16 32
@@ -43,6 +49,12 @@
 #define LANES_u64 32
 #define LANES_s64 32
 #define LANES_f64 32
+#define LANES_e4m3 32
+#define LANES_e5m2 32
+#define LANES_e4m3x2 64
+#define LANES_e5m2x2 64
+#define LANES_e4m3x4 128
+#define LANES_e5m2x4 128
 
 #define IN_b16(x) (x)
 #define IN_u16(x) (x)
@@ -61,6 +73,12 @@
 #define IN_u64(x) (x)
 #define IN_s64(x) (x)
 #define IN_f64(x) (x)
+#define IN_e4m3(x) e4m3_to_f32(x)
+#define IN_e5m2(x) e5m2_to_f32(x)
+#define IN_e4m3x2(x) e4m3_to_f32(x)
+#define IN_e5m2x2(x) e5m2_to_f32(x)
+#define IN_e4m3x4(x) e4m3_to_f32(x)
+#define IN_e5m2x4(x) e5m2_to_f32(x)
 
 #define OUT_b16(x) (uint16_t)(x)
 #define OUT_u16(x) (uint16_t)(x)
@@ -79,6 +97,12 @@
 #define OUT_u64(x) (uint64_t)(x)
 #define OUT_s64(x) (int64_t)(x)
 #define OUT_f64(x) (x)
+#define OUT_e4m3(x) e4m3_of_f32(x)
+#define OUT_e5m2(x) e5m2_of_f32(x)
+#define OUT_e4m3x2(x) e4m3_of_f32(x)
+#define OUT_e5m2x2(x) e5m2_of_f32(x)
+#define OUT_e4m3x4(x) e4m3_of_f32(x)
+#define OUT_e5m2x4(x) e5m2_of_f32(x)
 
 /* x86 and PTX differ in NaN payloads and signs; PTX has one f32 NaN */
 static inline float canonical_f32(float x) { return x != x ? float_of_bits(0x7fffffffu) : x; }

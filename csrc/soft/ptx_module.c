@@ -254,7 +254,12 @@ static void parse_header(struct ptx_parser *p)
     struct ptx_token target = ptx_lex_name(p);
     if (target.length < 5 || memcmp(target.at, "sm_", 3))
         ptx_module_fail(p, target.line, "target '%.*s'", (int)target.length, target.at);
-    p->target = (unsigned)strtoul(target.at + 3, NULL, 10);
+    char *end;
+    p->module->target = p->target = (unsigned)strtoul(target.at + 3, &end, 10);
+    if (end < target.at + target.length && (*end == 'a' || *end == 'f'))
+        p->module->suffix = p->suffix = *end++;
+    if (end != target.at + target.length)
+        ptx_module_fail(p, target.line, "target '%.*s'", (int)target.length, target.at);
     ptx_lex_expect(p, ".address_size");
     if (ptx_lex_integer(p) != 64) ptx_module_fail(p, p->token.line, "only 64-bit addresses");
 }
@@ -335,6 +340,13 @@ void ptx_module_free(struct ptx_module *module)
         free(module->memory[i]);
     free(module->memory);
     free(module);
+}
+
+int ptx_module_runs_on(const struct ptx_module *module, unsigned compute)
+{
+    if (module->suffix == 'a') return compute == module->target;
+    if (module->suffix == 'f' && compute / 10 != module->target / 10) return 0;
+    return compute >= module->target;
 }
 
 const struct ptx_kernel *ptx_module_kernel(const struct ptx_module *module, const char *name)

@@ -1,7 +1,8 @@
 /* multimem: one address, every copy. The switch's sum is made here: each instruction draws its own
- * order of the copies, and a sum of halves with .acc::f32 is rounded once. */
+ * order of the copies; a sum of halves with .acc::f32 is rounded once, one of 8-bit floats with
+ * .acc::f16 to f16 at every step, and once more at the end. */
 #include "ptx_checked.h"
-#include "ptx_half.h"
+#include "ptx_float8.h"
 
 enum { VECTOR_BYTES = 16, WARP_BYTES = PTX_LANES * VECTOR_BYTES };
 
@@ -106,13 +107,32 @@ static inline float high_f16(uint32_t word) { return f16_to_f32((uint16_t)(word 
 SUM_HALVES(bf16)
 SUM_HALVES(f16)
 
-static void sum_halves(const struct ptx_insn *in, const struct copies *copies, unsigned bytes,
-                       void *out)
+/* A byte each. */
+#define SUM_FLOAT8(type)                                                                           \
+    static void sum_##type(const struct copies *copies, unsigned bytes, uint8_t *restrict out)     \
+    {                                                                                              \
+        float sum[WARP_BYTES];                                                                     \
+        for (unsigned i = 0; i < bytes; i++)                                                       \
+            sum[i] = type##_to_f32(copies->at[0][i]);                                              \
+        for (unsigned k = 1; k < copies->count; k++)                                               \
+            for (unsigned i = 0; i < bytes; i++)                                                   \
+                sum[i] = f16_to_f32(f16_of_f32(sum[i] + type##_to_f32(copies->at[k][i])));         \
+        for (unsigned i = 0; i < bytes; i++)                                                       \
+            out[i] = type##_of_f32(sum[i]);                                                        \
+    }
+SUM_FLOAT8(e4m3)
+SUM_FLOAT8(e5m2)
+
+/* A sum that is kept in another type than its own. */
+static void sum_wider(const struct ptx_insn *in, const struct copies *copies, unsigned bytes,
+                      void *out)
 {
-    if (is_brain(in))
-        sum_bf16(copies, bytes / 4, out);
-    else
-        sum_f16(copies, bytes / 4, out);
+    if (in->accumulate == T_f16) {
+        int is_e4m3 = in->type == T_e4m3 || in->type == T_e4m3x2 || in->type == T_e4m3x4;
+        (is_e4m3 ? sum_e4m3 : sum_e5m2)(copies, bytes, out);
+        return;
+    }
+    (is_brain(in) ? sum_bf16 : sum_f16)(copies, bytes / 4, out);
 }
 
 /* Element by element: each is read once, whole. */
@@ -128,8 +148,8 @@ static void copy_elements(void *to, const unsigned char *from, unsigned bytes, u
 static void reduce_rows(const struct ptx_insn *in, const struct copies *rows, unsigned bytes,
                         unsigned char *out)
 {
-    if (in->accumulate_f32) {
-        sum_halves(in, rows, bytes, out);
+    if (in->accumulate) {
+        sum_wider(in, rows, bytes, out);
         return;
     }
     memcpy(out, rows->at[0], bytes);
@@ -175,8 +195,8 @@ static void sum_f32(const struct copies *copies, unsigned bytes, float *restrict
 static void reduce_run(const struct ptx_insn *in, const struct copies *copies, unsigned bytes,
                        unsigned char *out)
 {
-    if (in->accumulate_f32) {
-        sum_halves(in, copies, bytes, out);
+    if (in->accumulate) {
+        sum_wider(in, copies, bytes, out);
     } else if (in->type == T_f32 && copies->count > 1) {
         sum_f32(copies, bytes, (float *)(void *)out);
     } else {

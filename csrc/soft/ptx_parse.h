@@ -110,6 +110,7 @@ struct ptx_parser {
     size_t error_size;
     struct ptx_module *module;
     unsigned target, version; /* sm_90 is 90, 8.2 is 82 */
+    char suffix;              /* of the target: 'a', 'f', or 0 */
 
     struct ptx_symbol *symbols;
     size_t symbol_count, symbol_room;
@@ -147,6 +148,8 @@ struct ptx_module {
     void **memory; /* of .global and .const variables */
     size_t memory_count, memory_room;
     uint64_t shared_bytes; /* of module-level .shared variables */
+    unsigned target;       /* sm_90 is 90 */
+    char suffix;           /* of the target: 'a', 'f', or 0 */
 };
 
 /* ---- errors and storage (ptx_module.c) ---- */

@@ -19,11 +19,14 @@ const struct ptx_type_info ptx_types[PTX_TYPES] = {
     [T_bf16x2] = {"bf16x2", 4, CLASS_FLOAT, 0}, [T_u16x2] = {"u16x2", 4, CLASS_INT, 0},
     [T_s16x2] = {"s16x2", 4, CLASS_INT, 0},     [T_b64] = {"b64", 8, CLASS_BITS, 0},
     [T_u64] = {"u64", 8, CLASS_INT, 0},         [T_s64] = {"s64", 8, CLASS_INT, 1},
-    [T_f64] = {"f64", 8, CLASS_FLOAT, 0}};
+    [T_f64] = {"f64", 8, CLASS_FLOAT, 0},       [T_e4m3] = {"e4m3", 1, CLASS_FLOAT, 0},
+    [T_e5m2] = {"e5m2", 1, CLASS_FLOAT, 0},     [T_e4m3x2] = {"e4m3x2", 2, CLASS_FLOAT, 0},
+    [T_e5m2x2] = {"e5m2x2", 2, CLASS_FLOAT, 0}, [T_e4m3x4] = {"e4m3x4", 4, CLASS_FLOAT, 0},
+    [T_e5m2x4] = {"e5m2x4", 4, CLASS_FLOAT, 0}};
 
 enum ptx_type ptx_symbol_type(const char *name, size_t length)
 {
-    for (unsigned i = T_pred; i < PTX_TYPES; i++)
+    for (unsigned i = T_pred; i < PTX_NAMED_TYPES; i++)
         if (strlen(ptx_types[i].name) == length && !memcmp(ptx_types[i].name, name, length))
             return (enum ptx_type)i;
     return T_none;

@@ -11,7 +11,13 @@
 
 #include "soft_faults.h"
 
-enum { DRIVER_VERSION = 12040, MAX_STACK = 64, EXIT_WAIT_MS = 2000 };
+enum {
+    DRIVER_VERSION = 12040,
+    MAX_STACK = 64,
+    EXIT_WAIT_MS = 2000,
+    LEAST_COMPUTE = 80, /* 8.0 */
+    MOST_COMPUTE = 129
+};
 
 struct settings settings;
 struct device devices[MAX_DEVICES];
@@ -107,6 +113,7 @@ static void initialise(void)
     settings.devices = read_setting("SMFAR_SOFT_GPUS", 8, 0, MAX_DEVICES);
     settings.multiprocessors = read_setting("SMFAR_SOFT_SMS", 8, 1, 1024);
     settings.multicast = read_setting("SMFAR_SOFT_MULTICAST", 1, 0, 1);
+    settings.compute = read_setting("SMFAR_SOFT_CC", 90, LEAST_COMPUTE, MOST_COMPUTE);
     settings.block_ms = read_setting("SMFAR_SOFT_BLOCK_MS", 60000, 0, 3600000);
     settings.leaks = read_setting("SMFAR_SOFT_LEAKS", 0, 0, 1);
     settings.seed = read_setting("SMFAR_SOFT_SEED", 1, 0, 0x7fffffff);
@@ -246,8 +253,6 @@ static const struct {
     {ATTRIBUTE(PCI_DEVICE_ID), 0},
     {ATTRIBUTE(PCI_DOMAIN_ID), 0xffff},
     {ATTRIBUTE(ASYNC_ENGINE_COUNT), 1},
-    {ATTRIBUTE(COMPUTE_CAPABILITY_MAJOR), 9},
-    {ATTRIBUTE(COMPUTE_CAPABILITY_MINOR), 0},
     {ATTRIBUTE(UNIFIED_ADDRESSING), 1},
     {ATTRIBUTE(PAGEABLE_MEMORY_ACCESS), 1},
     {ATTRIBUTE(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED), 1},
@@ -261,7 +266,11 @@ static CUresult attribute_value(CUdevice_attribute attribute, int device, int *v
     if (attribute == ATTRIBUTE(MULTIPROCESSOR_COUNT))
         *value = settings.multiprocessors;
     else if (attribute == ATTRIBUTE(MULTICAST_SUPPORTED))
-        *value = settings.multicast;
+        *value = settings.multicast && settings.compute >= 90;
+    else if (attribute == ATTRIBUTE(COMPUTE_CAPABILITY_MAJOR))
+        *value = settings.compute / 10;
+    else if (attribute == ATTRIBUTE(COMPUTE_CAPABILITY_MINOR))
+        *value = settings.compute % 10;
     else if (attribute == ATTRIBUTE(PCI_BUS_ID))
         *value = device + 1;
     else {

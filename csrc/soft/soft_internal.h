@@ -68,6 +68,7 @@ struct settings {
     int devices;         /* SMFAR_SOFT_GPUS */
     int multiprocessors; /* SMFAR_SOFT_SMS */
     int multicast;       /* SMFAR_SOFT_MULTICAST */
+    int compute;         /* SMFAR_SOFT_CC: the compute capability, 90 is 9.0 */
     int block_ms;        /* SMFAR_SOFT_BLOCK_MS: the longest a call waits for other processes */
     int leaks;           /* SMFAR_SOFT_LEAKS: print them at exit */
     uint64_t seed;       /* SMFAR_SOFT_SEED */

@@ -112,6 +112,12 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int nu
     if (!created) return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_init(&created->lock, NULL);
     created->ptx = parsed_get(image, error, sizeof error);
+    if (created->ptx && !ptx_module_runs_on(created->ptx, (unsigned)settings.compute)) {
+        snprintf(error, sizeof error, "the .target is not for compute capability %d.%d",
+                 settings.compute / 10, settings.compute % 10);
+        parsed_release(created->ptx);
+        created->ptx = NULL;
+    }
     write_log(&log, error);
     int failed = !created->ptx;
     uintptr_t handle = failed ? 0 : object_publish(&created->object);

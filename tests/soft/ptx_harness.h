@@ -42,15 +42,18 @@ static const struct ptx_range *harness_range(void *context, uint64_t address)
     return &h->gap[below];
 }
 
+/* The first lines of every module. */
+static const char *harness_target = ".version 8.2\n.target sm_90";
+
 /* A whole module around the body of kernel `t`: parameters a, b, c, d, e, f. The caller frees. */
 static inline char *harness_text(const char *before, const char *body)
 {
     static const char head[] =
-        ".version 8.2\n.target sm_90\n.address_size 64\n%s\n.visible .entry t(.param .u64 a, "
+        "%s\n.address_size 64\n%s\n.visible .entry t(.param .u64 a, "
         ".param .u64 b, .param .u64 c, .param .u64 d, .param .u64 e, .param .u64 f)\n{\n%s\n}\n";
-    size_t size = sizeof head + strlen(before) + strlen(body);
+    size_t size = sizeof head + strlen(harness_target) + strlen(before) + strlen(body);
     char *text = malloc(size);
-    if (text) snprintf(text, size, head, before, body);
+    if (text) snprintf(text, size, head, harness_target, before, body);
     return text;
 }
 

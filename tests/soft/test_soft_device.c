@@ -143,6 +143,21 @@ static int without_multicast(int unused)
     return unit_failures > 0;
 }
 
+static int another_capability(int compute)
+{
+    int major, minor, multicast;
+    char text[16];
+    snprintf(text, sizeof text, "%d", compute);
+    setenv("SMFAR_SOFT_CC", text, 1);
+    OK(cu.cuInit(0));
+    OK(cu.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0));
+    OK(cu.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0));
+    OK(cu.cuDeviceGetAttribute(&multicast, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0));
+    EXPECT_EQ(10 * major + minor, compute);
+    EXPECT_EQ(multicast, compute >= 90);
+    return unit_failures > 0;
+}
+
 static int leaves_things_behind(int error)
 {
     CUstream stream;
@@ -172,6 +187,8 @@ int main(void)
 {
     rig_resolve();
     EXPECT_EQ(rig_join(rig_fork(without_multicast, 0), 10), 0);
+    EXPECT_EQ(rig_join(rig_fork(another_capability, 80), 10), 0);
+    EXPECT_EQ(rig_join(rig_fork(another_capability, 103), 10), 0);
     test_leaks_are_printed();
     test_before_init();
     test_every_function_counts(); /* cuInit among them */

@@ -79,6 +79,11 @@ static void test_loading(void)
     GIVES(CUDA_ERROR_INVALID_PTX, cu.cuModuleLoadDataEx(&module, text, 2, options, values));
     EXPECT_HAS(log, "line ");
     EXPECT_EQ((uintptr_t)values[1], strlen(log));
+    values[1] = (void *)sizeof log;
+    GIVES(CUDA_ERROR_INVALID_PTX,
+          cu.cuModuleLoadDataEx(&module, ".version 8.6\n.target sm_100\n.address_size 64\n", 2,
+                                options, values));
+    EXPECT_HAS(log, "not for compute capability 9.0");
     function = rig_function(store_word, "store_word", &module);
     OK(cu.cuModuleGetFunction(&again, module, "store_word"));
     EXPECT(function == again, "two handles of one function");
