@@ -37,7 +37,8 @@ static void place_rank(struct scene *s, struct rig *rig, int r, uint64_t *state)
     const struct rig_rank *me = &rig->rank[r];
     size_t element = s->element;
     CUdeviceptr heap = me->window + RIG_HEAP + SCENE_GUARD + (size_t)c->offset * element;
-    if (c->place == UNEQUAL) heap += 256u * (unsigned)r + element * random_below(state, 8);
+    if (c->place == UNEQUAL)
+        heap += 256u * (unsigned)r + case_shift(c, element) * random_below(state, 8);
     CUdeviceptr src = me->src + SCENE_GUARD + element * draw_shift(c, state);
     CUdeviceptr dst = me->dst + SCENE_GUARD + element * draw_shift(c, state);
     if (!case_is_push(c->id))

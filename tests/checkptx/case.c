@@ -49,7 +49,8 @@ int case_keeps_order(enum kernel_id id) { return !kernel_rows[id].multicast || c
 int case_rounds(enum kernel_id id)
 {
     enum smfar_dtype dtype = kernel_rows[id].dtype;
-    return case_is_push(id) || dtype == SMFAR_F8_E4M3 || dtype == SMFAR_F8_E5M2;
+    int float8 = dtype == SMFAR_F8_E4M3 || dtype == SMFAR_F8_E5M2;
+    return case_is_push(id) || (float8 && case_keeps_order(id));
 }
 
 int case_is_scatter(enum kernel_id id)
@@ -71,6 +72,8 @@ int case_is_dataless(enum kernel_id id)
 {
     return kernel_rows[id].dtype == SMFAR_DTYPES && id != KERNEL_stage_peer && !case_is_pull(id);
 }
+
+size_t case_shift(const struct check_case *c, size_t element) { return c->seed & 8 ? element : 16; }
 
 int place_is_staged(enum place place) { return place == STAGED || place == STAGED_IN_PLACE; }
 

@@ -86,6 +86,10 @@ void case_draw_pull(uint64_t *state, struct check_case *c);
 /* Does the rank then read what `of` has? */
 int case_pulls(const struct check_case *c, int rank, int of);
 
+/* By multiples of what chunks that lie apart are shifted: in half of the cases they lie alike
+ * modulo 16 all the same, and then there are vectors. */
+size_t case_shift(const struct check_case *c, size_t element);
+
 /* 1 for kernels without any data: barriers, and the one that marks a collective done. */
 int case_is_dataless(enum kernel_id id);
 

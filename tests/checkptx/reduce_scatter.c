@@ -67,8 +67,8 @@ static void place_rank(struct scene *s, struct rig *rig, int r, uint64_t *state)
     seat->part = seat->staged ? (s->bytes + 15) / 16 * 16 : s->bytes;
     seat->src_part = s->bytes + s->element * random_below(state, 4);
     if (c->place == UNEQUAL) {
-        heap += 256u * (unsigned)r + s->element * random_below(state, 8);
-        seat->part += s->element * random_below(state, 40);
+        heap += 256u * (unsigned)r + case_shift(c, s->element) * random_below(state, 8);
+        seat->part += case_shift(c, s->element) * random_below(state, 40);
     }
     region_begin(&seat->window, heap, span(s, seat->part), state);
     if (seat->staged) {

@@ -114,7 +114,8 @@ static void place_part(const struct schedule *s, int i, int r, struct kargs *arg
     uint64_t state = step->c.seed ^ (uint64_t)r;
     args->offset = RIG_HEAP + slot + (size_t)step->c.offset * element;
     if (step->c.place == UNEQUAL)
-        args->offset += 256u * (unsigned)r + element * random_below(&state, 8);
+        args->offset +=
+            256u * (unsigned)r + case_shift(&step->c, element) * random_below(&state, 8);
     if (case_has_own_slots(step->c.id)) place_slots(step, args);
     slot = GUARD + (size_t)SLOT * (unsigned)i;
     if (place_has_input(step->c.place))
