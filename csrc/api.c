@@ -203,11 +203,12 @@ enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text, size_t size)
                  "multicast objects in this process: %d, serving %d windows\n"
                  "  holds %zu bytes of device memory, %zu bytes of host memory shared by the "
                  "group, %d sockets; %zu bytes of other memory are registered\n"
+                 "  sums of 8-bit floats in the switch: %s\n"
                  "  plan table: %s; topology %s\n",
                  comm->rank, comm->ranks, comm->driver->name, comm->multicast_reason, bytes,
                  comm->agreed.chunk_bytes, objects, windows, bytes, page_bytes(comm->ranks),
-                 comm->rank == 0 ? comm->ranks - 1 : 1, registered, comm->plan_table.source,
-                 topology);
+                 comm->rank == 0 ? comm->ranks - 1 : 1, registered, comm->float8_reason,
+                 comm->plan_table.source, topology);
     for (int r = 0; r < comm->ranks && n > 0 && (size_t)n < size; r++) {
         const struct capability *rank = &comm->capability[r];
         n += snprintf(text + n, size - (size_t)n,

@@ -40,6 +40,7 @@ struct plan_query collective_query(const struct call *call)
                                .agreed = comm->agreed,
                                .hint = plan_hint,
                                .multicast_reason = comm->multicast_reason,
+                               .float8_reason = comm->float8_reason,
                                .table = &comm->plan_table};
     if (!query.captured) return query;
     query.agreed.chunk_bytes = comm->agreed.graph_chunk_bytes;

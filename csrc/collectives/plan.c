@@ -153,10 +153,16 @@ int plan_may_switch(const struct plan_query *query)
     return query->agreed.multicast && !query->agreed.fixed_order && !query->hint.fixed_order;
 }
 
+static int is_float8(enum smfar_dtype dtype)
+{
+    return dtype == SMFAR_F8_E4M3 || dtype == SMFAR_F8_E5M2;
+}
+
 /* A push sums in rank order; of the switch it needs no sum. */
 static int may_multicast(const struct plan_query *query, enum algorithm algorithm)
 {
-    return algorithm == ALGORITHM_PUSH_MC ? query->agreed.multicast : plan_may_switch(query);
+    if (algorithm == ALGORITHM_PUSH_MC) return query->agreed.multicast;
+    return plan_may_switch(query) && (!is_float8(query->dtype) || query->agreed.multicast_float8);
 }
 
 /* The kernel by which an algorithm can serve the call, or KERNELS. */
@@ -179,6 +185,13 @@ static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm a
     return kernel_find(file, query->op, query->dtype);
 }
 
+/* A switch that sums 8-bit floats would do it. */
+static int lacks_float8(const struct plan_query *query)
+{
+    return is_float8(query->dtype) && !query->agreed.multicast_float8 &&
+           kernel_find("all_reduce_twoshot_mc", query->op, query->dtype) != KERNELS;
+}
+
 static void say_why(const struct plan_query *query, struct plan *plan)
 {
     const char *op = name_op(query->op), *dtype = name_dtype(query->dtype);
@@ -194,6 +207,9 @@ static void say_why(const struct plan_query *query, struct plan *plan)
                  op, dtype);
     else if (query->agreed.multicast && !plan_may_switch(query))
         snprintf(plan->reason, sizeof(plan->reason), "a fixed order was asked for");
+    else if (query->agreed.multicast && lacks_float8(query))
+        snprintf(plan->reason, sizeof(plan->reason), "%s of %s in the switch is %.110s", op, dtype,
+                 query->float8_reason);
     else if (query->agreed.multicast)
         snprintf(plan->reason, sizeof(plan->reason), "the switch has no safe %s of %s", op, dtype);
     else

@@ -30,7 +30,7 @@ struct plan_query {
     int captured; /* in a graph: what streams write and wait for would be the same at each replay */
     struct agreed agreed;
     struct hint hint;
-    const char *multicast_reason;
+    const char *multicast_reason, *float8_reason;
     const struct plan_table *table; /* NULL: there is none */
 };
 

@@ -28,6 +28,7 @@ struct agreed {
     int copy_engines;     /* large moves without an SM */
     int pageable;         /* some device can use ordinary host memory, where copies suit best */
     int multicast_copy;   /* copies to a multicast address have been seen to work */
+    int multicast_float8; /* sums of 8-bit floats in the switch have been seen to be right */
     size_t chunk_bytes;   /* the most that a step moves: the staging slot's size */
     size_t oneshot_bytes; /* the most that a one-shot takes */
     size_t push_bytes;    /* the most that is pushed in packets */
@@ -65,6 +66,7 @@ struct smfar_comm {
     struct agreed agreed;
     struct capability capability[SMFAR_MAX_RANKS];
     char multicast_reason[320];   /* why multicast is on or off */
+    char float8_reason[320];      /* the same of sums of 8-bit floats in the switch */
     struct plan_path plan_path;   /* this rank's; rank 0's counts */
     struct plan_table plan_table; /* rank 0's */
 
@@ -120,9 +122,13 @@ enum smfar_status plan_table_share(struct smfar_comm *comm);
 void plan_table_topology(const struct smfar_comm *comm, char *text, size_t size);
 
 /* trial.c: does multicast give the right sum on every rank, and do copies to it? Collective. A
- * failure leaves the signals as new. */
+ * failure may leave the ranks in different phases. */
 enum smfar_status trial_multicast(struct smfar_comm *comm);
 enum smfar_status trial_multicast_copy(struct smfar_comm *comm);
+
+/* Of 8-bit floats, whose kernels are loaded: is a sum rounded to the nearest, one past the largest
+ * number that number, and one with a NaN a NaN? PTX says nothing of this. */
+enum smfar_status trial_multicast_float8(struct smfar_comm *comm);
 enum smfar_status trial_reset_signals(struct smfar_comm *comm);
 
 #endif

@@ -284,6 +284,39 @@ static enum smfar_status try_multicast(struct smfar_comm *comm)
     return exchange_agree(comm->exchange, trial_reset_signals(comm), "resetting the signals");
 }
 
+/* Whether every rank's GPU has a switch that sums 8-bit floats; if not, the reason is recorded. */
+static int decide_float8(struct smfar_comm *comm)
+{
+    for (int r = 0; r < comm->ranks; r++) {
+        int compute = comm->capability[r].compute;
+        if (kernel_float8_in_switch(compute)) continue;
+        snprintf(comm->float8_reason, sizeof(comm->float8_reason),
+                 "off: compute capability 10.x is needed, and rank %d has %d.%d", r, compute / 10,
+                 compute % 10);
+        return 0;
+    }
+    return 1;
+}
+
+/* Collective, once multicast works. Whatever this says, the communicator is usable afterwards. */
+static enum smfar_status try_float8(struct smfar_comm *comm)
+{
+    if (!decide_float8(comm)) return SMFAR_OK;
+    enum smfar_status status = kernels_load_float8(comm->kernels);
+    status = exchange_agree(comm->exchange, status, "loading the kernels of 8-bit floats");
+    if (status == SMFAR_OK) status = trial_multicast_float8(comm);
+    if (exchange_broken(comm->exchange)) return status;
+    comm->agreed.multicast_float8 = status == SMFAR_OK;
+    snprintf(
+        comm->float8_reason, sizeof(comm->float8_reason), "%s%.300s",
+        status == SMFAR_OK ? "on: tried" : "off: ", status == SMFAR_OK ? "" : smfar_last_error());
+    if (status == SMFAR_OK) return SMFAR_OK;
+    log_warn("sums of 8-bit floats in the switch are %s; they go over peer memory",
+             comm->float8_reason);
+    /* the trial may have left ranks in different phases */
+    return exchange_agree(comm->exchange, trial_reset_signals(comm), "resetting the signals");
+}
+
 /* Collective; on the communicator's context. */
 static enum smfar_status build(struct smfar_comm *comm)
 {
@@ -314,6 +347,9 @@ static enum smfar_status build(struct smfar_comm *comm)
     TRY(exchange_agree(comm->exchange, create_streams(comm), "creating the stream"));
     if (multicast) TRY(try_multicast(comm));
     log_info("multicast is %s", comm->multicast_reason);
+    snprintf(comm->float8_reason, sizeof(comm->float8_reason), "off: multicast is off");
+    if (comm->agreed.multicast) TRY(try_float8(comm));
+    log_info("sums of 8-bit floats in the switch are %s", comm->float8_reason);
     TRY(plan_table_share(comm));
     return SMFAR_OK;
 fail:

@@ -20,6 +20,8 @@ PTX = HERE.parent.parent / "ptx"
 MODULES = {
     "peer": ("7.1", "sm_80", ("sm_80", "sm_90", "sm_100", "sm_103")),
     "mc": ("8.2", "sm_90", ("sm_90", "sm_100", "sm_103")),
+    # floats of 8 bits in the switch: of the family of compute capability 10.x
+    "mc_f8": ("8.8", "sm_100f", ("sm_100f", "sm_103f")),
 }
 ROW = re.compile(r"^(KERNEL|PLAIN)\(([^)]*)\)", re.M)
 
@@ -29,6 +31,19 @@ def rows():
     for kind, text in ROW.findall((HERE / "kernels.def").read_text()):
         names = [name.strip() for name in text.split(",")]
         yield tuple(names) if kind == "KERNEL" else (names[0], None, None)
+
+
+def module_of(file, _, dtype):
+    """The module that a row goes into."""
+    if file.endswith("_peer"):
+        return "peer"
+    return "mc_f8" if dtype and dtype.startswith("f8_") else "mc"
+
+
+def head(name):
+    """The first lines of a module."""
+    version, target, _ = MODULES[name]
+    return f".version {version}\n.target {target}\n.address_size 64\n"
 
 
 def preprocess(cc, file, op, dtype, ptx=PTX):
@@ -50,10 +65,9 @@ def preprocess(cc, file, op, dtype, ptx=PTX):
 def modules(cc):
     """{name: PTX text} of all modules."""
     texts = {}
-    for name, (version, target, _) in MODULES.items():
-        parts = [f".version {version}\n.target {target}\n.address_size 64\n"]
-        parts += [preprocess(cc, *row) for row in rows() if row[0].endswith("_" + name)]
-        texts[name] = "\n".join(parts)
+    for name in MODULES:
+        parts = [preprocess(cc, *row) for row in rows() if module_of(*row) == name]
+        texts[name] = "\n".join([head(name), *parts])
     return texts
 
 
@@ -104,7 +118,7 @@ def source(texts, cubins):
     arrays, list_rows = [], []
     for (name, gpu), data in cubins.items():
         arrays.append(c_array(f"{name}_{gpu}", data))
-        list_rows.append(f'    {{"{name}", {gpu[3:]}, {name}_{gpu}}},')
+        list_rows.append(f'    {{"{name}", {gpu[3:].rstrip("f")}, {name}_{gpu}}},')
     for name, text in texts.items():
         arrays.append(c_array(f"{name}_ptx", text.encode()))
         list_rows.append(f'    {{"{name}", 0, {name}_ptx}},')

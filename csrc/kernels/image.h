@@ -7,7 +7,7 @@
 /* One module as PTX text (compute 0, for the driver to compile) or as a cubin for exactly this
  * compute capability (90 is 9.0). The list ends with a NULL module; cubins come first. */
 struct kernel_image {
-    const char *module; /* "mc" or "peer" */
+    const char *module; /* "peer", "mc" or "mc_f8" */
     int compute;
     const unsigned char *data;
 };

@@ -34,10 +34,15 @@
     (literal[sizeof(literal) - 4] == '_' && literal[sizeof(literal) - 3] == 'm' &&                 \
      literal[sizeof(literal) - 2] == 'c')
 
+#define MODULE_OF(file, type)                                                                      \
+    (!IS_MC(file) ? MODULE_PEER : type[0] == 'f' && type[1] == '8' ? MODULE_MC_F8 : MODULE_MC)
+
 const struct kernel_row kernel_rows[KERNELS] = {
-#define PLAIN(file) {"smfar_" #file, #file, SMFAR_OPS, SMFAR_DTYPES, IS_MC(#file)},
+#define PLAIN(file)                                                                                \
+    {"smfar_" #file, #file, SMFAR_OPS, SMFAR_DTYPES, IS_MC(#file), MODULE_OF(#file, "--")},
 #define KERNEL(file, op, type)                                                                     \
-    {"smfar_" #file "_" #op "_" #type, #file, OP_##op, TYPE_##type, IS_MC(#file)},
+    {"smfar_" #file "_" #op "_" #type, #file, OP_##op, TYPE_##type, IS_MC(#file),                  \
+     MODULE_OF(#file, #type)},
 #include "kernels.def"
 #undef PLAIN
 #undef KERNEL
@@ -45,7 +50,7 @@ const struct kernel_row kernel_rows[KERNELS] = {
 
 struct kernels {
     struct driver *driver;
-    CUmodule modules[2]; /* by kernel_row.multicast */
+    CUmodule modules[MODULES];
     CUfunction functions[KERNELS];
 };
 
@@ -142,18 +147,29 @@ fail:
     return status;
 }
 
+static enum smfar_status add_module(struct kernels *kernels, enum kernel_module number)
+{
+    static const char *const names[MODULES] = {"peer", "mc", "mc_f8"};
+    enum smfar_status status;
+    struct driver *driver = kernels->driver;
+    CUmodule *module = &kernels->modules[number];
+    TRY(load_module(driver, names[number], module));
+    for (int id = 0; id < KERNELS; id++)
+        if (kernel_rows[id].module == number)
+            CU(cuModuleGetFunction, &kernels->functions[id], *module, kernel_rows[id].entry);
+    return SMFAR_OK;
+fail:
+    return status;
+}
+
 enum smfar_status kernels_load(struct driver *driver, int multicast, struct kernels **kernels_out)
 {
     enum smfar_status status;
     struct kernels *kernels = calloc(1, sizeof(*kernels));
     if (!kernels) return FAIL(SMFAR_ERR_MEMORY, "no memory for the kernel table");
     kernels->driver = driver;
-    TRY(load_module(driver, "peer", &kernels->modules[0]));
-    if (multicast) TRY(load_module(driver, "mc", &kernels->modules[1]));
-    for (int id = 0; id < KERNELS; id++) {
-        CUmodule module = kernels->modules[kernel_rows[id].multicast];
-        if (module) CU(cuModuleGetFunction, &kernels->functions[id], module, kernel_rows[id].entry);
-    }
+    TRY(add_module(kernels, MODULE_PEER));
+    if (multicast) TRY(add_module(kernels, MODULE_MC));
     *kernels_out = kernels;
     return SMFAR_OK;
 fail:
@@ -161,11 +177,18 @@ fail:
     return status;
 }
 
+int kernel_float8_in_switch(int compute) { return compute / 10 == 10; }
+
+enum smfar_status kernels_load_float8(struct kernels *kernels)
+{
+    return add_module(kernels, MODULE_MC_F8);
+}
+
 void kernels_unload(struct kernels *kernels)
 {
     if (!kernels) return;
     struct driver *driver = kernels->driver;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < MODULES; i++)
         if (kernels->modules[i]) CU_WARN(cuModuleUnload, kernels->modules[i]);
     free(kernels);
 }

@@ -16,12 +16,20 @@ enum kernel_id {
     KERNELS
 };
 
+enum kernel_module {
+    MODULE_PEER,
+    MODULE_MC,
+    MODULE_MC_F8, /* floats of 8 bits in the switch: see kernel_float8_in_switch */
+    MODULES
+};
+
 struct kernel_row {
     const char *entry;      /* "smfar_all_reduce_twoshot_mc_sum_f32" */
     const char *file;       /* "all_reduce_twoshot_mc" */
     enum smfar_op op;       /* SMFAR_OPS for PLAIN rows */
     enum smfar_dtype dtype; /* SMFAR_DTYPES for PLAIN rows */
     int multicast;          /* the file ends in _mc */
+    enum kernel_module module;
 };
 extern const struct kernel_row kernel_rows[KERNELS];
 
@@ -35,6 +43,14 @@ struct kernels;
 
 /* Loads the peer module, and the multicast module when `multicast`, on the current context. */
 enum smfar_status kernels_load(struct driver *driver, int multicast, struct kernels **kernels_out);
+
+/* Has a GPU of this compute capability (100 is 10.0) a switch that sums floats of 8 bits, and is
+ * that module for it? */
+int kernel_float8_in_switch(int compute);
+
+/* Loads that module, too, on the same context. After an error the others are as they were: a driver
+ * may be older than the module's PTX. */
+enum smfar_status kernels_load_float8(struct kernels *kernels);
 void kernels_unload(struct kernels *kernels);
 
 /* `args` is copied, for the rms_norm kernels the struct norm_kargs and for pull_peer the struct

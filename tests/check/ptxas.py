@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = {
     "smfar_mc.ptx": ("sm_90", "sm_100", "sm_103"),
+    "smfar_mc_f8.ptx": ("sm_100f", "sm_103f"),
     "smfar_peer.ptx": ("sm_80", "sm_90", "sm_100", "sm_103"),
 }
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for")

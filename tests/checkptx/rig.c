@@ -64,11 +64,15 @@ static enum smfar_status find_devices(struct rig *rig)
     struct driver *driver = rig->driver;
     int devices;
     CU(cuDeviceGetCount, &devices);
-    rig->multicast = devices >= rig->ranks;
+    rig->multicast = rig->float8 = devices >= rig->ranks;
     for (int r = 0; r < rig->ranks; r++) {
         struct rig_rank *me = &rig->rank[r];
         CU(cuDeviceGet, &me->device, r % devices);
         if (multicast_unavailable(driver, me->device)) rig->multicast = 0; /* or switched off */
+        int major = 0, minor = 0;
+        CU(cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, me->device);
+        CU(cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, me->device);
+        rig->float8 &= rig->multicast && kernel_float8_in_switch(10 * major + minor);
         CU(cuDevicePrimaryCtxRetain, &me->context, me->device);
     }
 fail:
@@ -105,6 +109,7 @@ static enum smfar_status create_rank(struct rig *rig, struct rig_rank *me)
     CU(cuMemAlloc, &me->dst, RIG_AREA);
     CU(cuStreamCreateWithPriority, &me->stream, CU_STREAM_NON_BLOCKING, 0);
     TRY(kernels_load(driver, rig->multicast, &me->kernels));
+    if (rig->float8) TRY(kernels_load_float8(me->kernels));
 fail:
     return status;
 }

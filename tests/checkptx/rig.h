@@ -38,6 +38,7 @@ struct rig {
     struct driver *driver;
     int ranks;
     int multicast; /* 0: only the peer kernels can run */
+    int float8;    /* the switch sums 8-bit floats, too */
     size_t window_bytes;
     struct rig_rank rank[RIG_MAX_RANKS];
     CUmemGenericAllocationHandle object;

@@ -5,19 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../csrc/kernels/image.h"
+#include "../../csrc/kernels/kernel.h"
 
-static const char *const names[] = {"peer", "mc"};
-static char *replaced[2];
+static const char *const names[MODULES] = {"peer", "mc", "mc_f8"};
+static char *replaced[MODULES];
 static CUresult (*load_embedded)(CUmodule *, const void *, unsigned, CUjit_option *, void **);
-
-static const char *embedded(int multicast)
-{
-    for (const struct kernel_image *image = kernel_images; image->module; image++)
-        if (image->compute == 0 && strcmp(image->module, names[multicast]) == 0)
-            return (const char *)image->data;
-    return "";
-}
 
 static char *read_file(const char *path)
 {
@@ -32,14 +24,14 @@ static char *read_file(const char *path)
 static CUresult load(CUmodule *module, const void *image, unsigned count, CUjit_option *options,
                      void **values)
 {
-    for (int i = 0; i < 2; i++)
-        if (image == embedded(i)) image = replaced[i];
+    for (int i = 0; i < MODULES; i++)
+        if (image == smfar_kernel_text(names[i])) image = replaced[i];
     return load_embedded(module, image, count, options, values);
 }
 
 void text_replace(struct driver *driver, const char *folder)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < MODULES; i++) {
         char path[4096];
         snprintf(path, sizeof path, "%s/smfar_%s.ptx", folder, names[i]);
         replaced[i] = read_file(path);
@@ -48,7 +40,12 @@ void text_replace(struct driver *driver, const char *folder)
     driver->cuModuleLoadDataEx = load;
 }
 
-const char *text_of(int multicast)
+const char *text_of(const char *entry)
 {
-    return replaced[multicast] ? replaced[multicast] : embedded(multicast);
+    for (int id = 0; id < KERNELS; id++) {
+        enum kernel_module module = kernel_rows[id].module;
+        if (strcmp(kernel_rows[id].entry, entry)) continue;
+        return replaced[module] ? replaced[module] : smfar_kernel_text(names[module]);
+    }
+    return "";
 }

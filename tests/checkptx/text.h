@@ -4,11 +4,11 @@
 
 #include "../../csrc/driver/driver.h"
 
-/* From now on this driver loads smfar_peer.ptx and smfar_mc.ptx of `folder` where it is asked to
- * load the embedded modules. Ends the program when they cannot be read. */
+/* From now on this driver loads smfar_peer.ptx, smfar_mc.ptx and smfar_mc_f8.ptx of `folder` where
+ * it is asked to load the embedded modules. Ends the program when they cannot be read. */
 void text_replace(struct driver *driver, const char *folder);
 
-/* What is loaded as the module. */
-const char *text_of(int multicast);
+/* What is loaded as the module of the kernel with this entry. */
+const char *text_of(const char *entry);
 
 #endif

@@ -19,10 +19,7 @@ VERDICT = 404  # bytes of one rank's verdict
 def ptx_seeds(cc):
     for row in embed.rows():
         name = "_".join(part for part in row if part)
-        module = "mc" if row[0].endswith("_mc") else "peer"
-        version, target, _ = embed.MODULES[module]
-        head = f".version {version}\n.target {target}\n.address_size 64\n"
-        yield name, (head + embed.preprocess(cc, *row)).encode()
+        yield name, (embed.head(embed.module_of(*row)) + embed.preprocess(cc, *row)).encode()
 
 
 def header(sequence, status, size):

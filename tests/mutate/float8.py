@@ -10,7 +10,14 @@ def of_type(name, dtype, old, new="", **more):
     return mutation(f"f8_{dtype}: {name}", FILE, old, new, kernels=kernel, **more)
 
 
+def of_switch(name, file, old, new):
+    kernel = "smfar_all_reduce_twoshot_mc_sum_f8_e4m3"
+    return mutation(f"f8_e4m3 in the switch: {name}", file, old, new, kernels=kernel)
+
+
 FLOAT8 = [
+    of_switch("summed as e5m2", FILE, "acc::f16.v4.e4m3x4", "acc::f16.v4.e5m2x4"),
+    of_switch("the largest instead of a sum", FILE, "ACT_FLOAT.acc::f16.v4", "max.v4"),
     of_type(
         "a sum without its sign", "e4m3", "or.b32 element, %size, %sign;", "mov.b32 element, %size;"
     ),

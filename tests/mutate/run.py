@@ -43,10 +43,10 @@ class Modules:
         self.rows = {row: embed.preprocess(cc, *row) for row in embed.rows()}
 
     def write(self, folder, ptx, changed):
-        for name, (version, target, _) in embed.MODULES.items():
-            parts = [f".version {version}\n.target {target}\n.address_size 64\n"]
+        for name in embed.MODULES:
+            parts = [embed.head(name)]
             for row, text in self.rows.items():
-                if row[0].endswith("_" + name):
+                if embed.module_of(*row) == name:
                     parts.append(
                         embed.preprocess(self.cc, *row, ptx) if row[0] in changed else text
                     )

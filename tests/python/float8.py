@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 from data import same_bits
 
+import smfar
+
 OP = dist.ReduceOp
 TYPES = [torch.float8_e4m3fn, torch.float8_e5m2]
 ALL = 256 * 256
@@ -40,6 +42,24 @@ def wanted(inputs, op):
     if inputs[0].dtype == torch.float8_e4m3fn:
         total = total.clamp(-448, 448)  # which torch does itself from 2.13 on
     return total.to(inputs[0].dtype)
+
+
+def goes_through_switch(dtype, op, group=None, device="cpu"):
+    return (dtype, op) == (
+        torch.float8_e4m3fn,
+        OP.SUM,
+    ) and "8-bit floats in the switch: on" in smfar.describe(group, device)
+
+
+def check_near(got, inputs):
+    """A sum of e4m3 by the switch: n - 1 additions in f16, in any order, and one rounding."""
+    wide = torch.stack([tensor.double() for tensor in inputs])
+    total = wide.sum(0)
+    added = (len(inputs) - 1) * 2.0**-11 * wide.abs().sum(0)
+    bound = (added + 2.0**-4 * (total.abs() + added) + 2.0**-10) * (1 + 2.0**-6)
+    nan = total.isnan()
+    assert torch.equal(got.float().isnan(), nan)
+    assert ((got.double() - total.clamp(-448, 448)).abs() <= bound)[~nan].all()
 
 
 def check(got, want):

@@ -2,15 +2,18 @@
  * exact one. Integers, and floats whose sums are exact, need no bound: they are compared with the
  * peer reference's bits.
  *
- * The bound. Let u = 2^-24 be the rounding of fp32 (2^-53 for f64, which is summed in f64), v =
- * 2^-precision that of the type (v = u for f32), h the type's smallest_half, S = sum |x|, s = sum
- * x, n the ranks, f what an average multiplies by.
+ * The bound. Let u = 2^-24 be the rounding of fp32 (2^-53 for f64, which is summed in f64, and
+ * 2^-11 for e4m3, which is summed in f16, where sums of 16 neither overflow nor lose bits near
+ * zero), v = 2^-precision that of the type (v = u for f32), h the type's smallest_half, S = sum
+ * |x|, s = sum x, n the ranks, f what an average multiplies by.
  *   1. n - 1 additions, in any order, err by at most (n - 1) u S to first order.
- *   2. f16 and bf16 are then rounded once: v |s| + h. For f64 that is what the exact sum loses
- * here.
+ *   2. f16, bf16 and e4m3 are then rounded once: v (|s| + the first) + h. For f64 that is what the exact sum
+ * loses here.
  *   3. An average is multiplied by fl(f), itself off by u, in fp32, off by u, and rounded once
  *      more: of what 1 and 2 gave the share |f|, and (2 u + v) |s f| + h.
- * Terms of second order, and sums that reached v |s| (1 + …), are covered by the factor SLACK. */
+ *   4. A sum of e4m3 past the largest number becomes that, 448, and so does the exact one here,
+ * which brings the two no further apart. Terms of second order, and sums that reached v |s| (1 +
+ * …), are covered by the factor SLACK. */
 #include <math.h>
 
 #include "ref.h"
@@ -19,11 +22,13 @@
 
 static double bound_of(const struct ref_call *call, double sum, double sum_of_sizes)
 {
-    double u = call->dtype == SMFAR_F64 ? 0x1p-53 : 0x1p-24,
-           v = ldexp(1, -ref_precision(call->dtype));
+    double u = call->dtype == SMFAR_F64       ? 0x1p-53
+               : call->dtype == SMFAR_F8_E4M3 ? 0x1p-11
+                                              : 0x1p-24;
+    double v = ldexp(1, -ref_precision(call->dtype));
     double half = ref_smallest_half(call->dtype), share = fabs(call->scale);
-    double bound = (call->ranks - 1) * u * sum_of_sizes;
-    if (call->dtype != SMFAR_F32) bound += v * fabs(sum) + half;
+    double added = (call->ranks - 1) * u * sum_of_sizes, bound = added;
+    if (call->dtype != SMFAR_F32) bound += v * (fabs(sum) + added) + half;
     if (call->op == SMFAR_AVG) bound = bound * share + (2 * u + v) * fabs(sum) * share + half;
     return bound * SLACK;
 }
@@ -39,6 +44,7 @@ void ref_all_reduce_twoshot_mc(const struct ref_call *call, double *exact_out, d
             sum_of_sizes += fabs(value);
         }
         exact_out[i] = (double)(call->op == SMFAR_AVG ? sum * call->scale : sum);
+        if (call->dtype == SMFAR_F8_E4M3) exact_out[i] = fmax(-448, fmin(448, exact_out[i]));
         bound_out[i] = bound_of(call, (double)sum, sum_of_sizes);
     }
 }

@@ -19,10 +19,9 @@ static inline void steps_print_line(const char *text, unsigned line)
     printf("%.*s", (int)strcspn(text, "\n"), text);
 }
 
-/* A line each, with the module's text that `text_of` has for kernels through the switch (1) and
- * over peers (0). */
+/* A line each, of the module's text that `text_of` has for the kernel of this name. */
 static inline void steps_print(const struct soft_step *steps, unsigned count,
-                               const char *(*text_of)(int multicast))
+                               const char *(*text_of)(const char *kernel))
 {
     const char *kernel = "";
     for (unsigned i = 0; i < count; i++) {
@@ -31,7 +30,7 @@ static inline void steps_print(const struct soft_step *steps, unsigned count,
         printf("    %8llu block %u warp %u ", (unsigned long long)steps[i].number, steps[i].block,
                steps[i].warp);
         if (steps[i].times > 1) printf("%u times ", steps[i].times);
-        steps_print_line(text_of(strstr(kernel, "_mc") != NULL), steps[i].line);
+        steps_print_line(text_of(kernel), steps[i].line);
         printf("\n");
     }
 }

@@ -14,6 +14,7 @@ static struct plan_query query_of(enum smfar_op op, enum smfar_dtype dtype, uint
         .ranks = 4,
         .agreed = {.resident_blocks = 100, .multicast = 1, .chunk_bytes = 32 << 20},
         .multicast_reason = "off: no switch here",
+        .float8_reason = "off: an older GPU",
     };
 }
 
@@ -186,6 +187,32 @@ static void check_pull(void)
     EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
 }
 
+/* Where every GPU's switch sums 8-bit floats, of which it does e4m3 without overflows on the way;
+ * never in a fixed order, and averages are made of sums that nothing has cut. */
+static void check_float8(void)
+{
+    struct plan_query query = query_of(SMFAR_SUM, SMFAR_F8_E4M3, 1 << 20);
+    EXPECT_EQ(plan_of(&query).kernel, KERNEL_all_reduce_twoshot_peer_sum_f8_e4m3);
+    EXPECT_HAS(plan_of(&query).reason, "sum of f8_e4m3 in the switch is off: an older GPU");
+    query.hint.algorithm = ALGORITHM_SPLIT_MC;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
+    query.agreed.multicast_float8 = 1;
+    EXPECT_EQ(plan_of(&query).kernel, KERNEL_all_reduce_split_mc_sum_f8_e4m3);
+    query.hint.algorithm = ALGORITHM_ANY;
+    EXPECT_EQ(plan_of(&query).kernel, KERNEL_all_reduce_twoshot_mc_sum_f8_e4m3);
+    EXPECT_HAS(plan_of(&query).reason, "the switch has sum of f8_e4m3");
+    query.hint.fixed_order = 1;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
+    query.hint.fixed_order = 0;
+    query.op = SMFAR_AVG;
+    EXPECT_HAS(plan_of(&query).name, "twoshot_peer");
+    EXPECT_HAS(plan_of(&query).reason, "no safe avg of f8_e4m3");
+    query = query_of(SMFAR_SUM, SMFAR_F8_E5M2, 1 << 20);
+    EXPECT_HAS(plan_of(&query).reason, "no safe sum of f8_e5m2");
+    query.agreed.multicast_float8 = 1;
+    EXPECT_HAS(plan_of(&query).reason, "no safe sum of f8_e5m2");
+}
+
 static int is_bitwise(int op) { return op == SMFAR_BAND || op == SMFAR_BOR || op == SMFAR_BXOR; }
 
 /* The table of docs/types.md. */
@@ -211,9 +238,11 @@ static int is_served(int op, int dtype)
     }
 }
 
-static int is_in_switch(int op, int dtype)
+/* `float8`: a switch that sums 8-bit floats. */
+static int is_in_switch(int op, int dtype, int float8)
 {
     int linear = op == SMFAR_SUM || op == SMFAR_AVG || op == SMFAR_PREMUL_SUM;
+    if (dtype == SMFAR_F8_E4M3) return float8 && op == SMFAR_SUM;
     if (dtype == SMFAR_BOOL || is_bitwise(op)) return 1;
     if (dtype == SMFAR_F16) return op == SMFAR_SUM;
     if (dtype == SMFAR_I32 || dtype == SMFAR_I64)
@@ -221,10 +250,11 @@ static int is_in_switch(int op, int dtype)
     return linear && dtype > SMFAR_I64 && dtype < SMFAR_F8_E4M3;
 }
 
-static void check_pair(int op, int dtype, enum collective collective)
+static void check_pair(int op, int dtype, enum collective collective, int float8)
 {
     struct plan_query query = query_of((enum smfar_op)op, (enum smfar_dtype)dtype, 100);
     query.collective = collective;
+    query.agreed.multicast_float8 = float8;
     struct plan plan = {.blocks = -7};
     enum smfar_status status = plan_make(&query, &plan);
     EXPECT_EQ(status, is_served(op, dtype) ? SMFAR_OK : SMFAR_ERR_UNSUPPORTED);
@@ -234,7 +264,7 @@ static void check_pair(int op, int dtype, enum collective collective)
         EXPECT_HAS(smfar_last_error(), name_dtype(dtype));
         return;
     }
-    EXPECT(kernel_rows[plan.kernel].multicast == is_in_switch(op, dtype), "%s of %s: %s",
+    EXPECT(kernel_rows[plan.kernel].multicast == is_in_switch(op, dtype, float8), "%s of %s: %s",
            name_op(op), name_dtype(dtype), kernel_rows[plan.kernel].entry);
     /* a call's bytes are whole elements of the kernel */
     EXPECT_EQ(dtype_bytes(dtype) % dtype_bytes((int)kernel_rows[plan.kernel].dtype), 0);
@@ -248,8 +278,8 @@ static void check_pairs(void)
                                                  COLLECTIVE_REDUCE_SCATTER};
     for (int op = 0; op < SMFAR_OPS; op++)
         for (int dtype = 0; dtype < SMFAR_DTYPES; dtype++)
-            for (int i = 0; i < 3; i++)
-                check_pair(op, dtype, reductions[i]);
+            for (int i = 0; i < 6; i++)
+                check_pair(op, dtype, reductions[i % 3], i / 3);
 }
 
 /* Pairs that a kernel of another name serves. */
@@ -396,6 +426,7 @@ int main(void)
     check_oneshot_mc();
     check_push();
     check_pull();
+    check_float8();
     check_pairs();
     check_forms();
     check_shapes();

@@ -332,6 +332,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--all") == 0) all_calls = 1;
         if (strcmp(argv[i], "--verbose") == 0) verbose = 1;
     }
+    setenv("SMFAR_SOFT_CC", "100", 1); /* on which set-up loads and tries most */
     REQUIRE(driver_open(SMFAR_DRIVER_SOFT, &driver) == SMFAR_OK, "%s", smfar_last_error());
     *(void **)&soft.plan = switch_symbol("soft_fault_plan");
     *(void **)&soft.matches = switch_symbol("soft_fault_matches");

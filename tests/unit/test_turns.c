@@ -13,7 +13,6 @@
 
 #include "../../csrc/bootstrap/fdpass.h"
 #include "../../csrc/collectives/collectives.h"
-#include "../../csrc/kernels/image.h"
 #include "../soft/steps.h"
 #include "calls.h"
 #include "ranks.h"
@@ -60,13 +59,9 @@ struct round {
 
 /* ---- reports ---- */
 
-static const char *module_text(int multicast)
+static const char *module_text(const char *kernel)
 {
-    const char *module = multicast ? "mc" : "peer";
-    for (const struct kernel_image *image = kernel_images; image->module; image++)
-        if (image->compute == 0 && strcmp(image->module, module) == 0)
-            return (const char *)image->data;
-    return NULL;
+    return smfar_kernel_text(strstr(kernel, "_mc") ? "mc" : "peer");
 }
 
 static void report(const struct round *round)

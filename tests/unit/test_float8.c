@@ -1,0 +1,132 @@
+/* Sums of 8-bit floats through the switch, on virtual GPUs that have one that does: taken once they
+ * have been tried, and over peers, with the same group, where one rank cannot load the kernels or
+ * the switch sums in another way than is expected. */
+#include "../../csrc/driver/driver.h"
+#include "ranks.h"
+#include "switch.h"
+
+enum { RANKS = 3, COUNT = 5003, REFUSED = 1, TIMEOUT_MS = 20000 };
+
+/* What the module's loads are made to do, and what becomes of it. */
+struct fault {
+    int refused;               /* on the device of this number; -1: nowhere */
+    const char *text;          /* loaded in the module's place; NULL: the module's own */
+    const char *said;          /* of the switch by the group */
+    const char *algorithms[2]; /* of e4m3 sums without and with a fixed order */
+};
+
+static const struct fault *fault;
+static CUresult (*load_as_asked)(CUmodule *, const void *, unsigned, CUjit_option *, void **);
+static struct driver *driver;
+
+static CUresult load(CUmodule *module, const void *image, unsigned count, CUjit_option *options,
+                     void **values)
+{
+    CUdevice device = -1;
+    if (image == smfar_kernel_text("mc_f8")) {
+        driver->cuCtxGetDevice(&device);
+        if (fault->refused == device) return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+        if (fault->text) image = fault->text;
+    }
+    return load_as_asked(module, image, count, options, values);
+}
+
+static void must(enum smfar_status status)
+{
+    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
+}
+
+/* The code of a whole number from 1 to 16, all of which e4m3 has. */
+static uint8_t code_of(unsigned number)
+{
+    unsigned exponent = 31 - (unsigned)__builtin_clz(number);
+    return (uint8_t)((exponent + 7) << 3 | ((number << 3 >> exponent) & 7));
+}
+
+static void check_sum(smfar_comm *comm, struct ranks_thread *me, uint8_t *data)
+{
+    unsigned wrong = 0;
+    for (unsigned i = 0; i < COUNT; i++)
+        data[i] = code_of(1 + (i + (unsigned)me->rank) % 3);
+    data[COUNT] = 0x55;
+    must(smfar_all_reduce(data, data, COUNT, SMFAR_F8_E4M3, SMFAR_SUM, comm, NULL));
+    must(smfar_comm_wait(comm, smfar_comm_sequence(comm), -1));
+    for (unsigned i = 0; i < COUNT; i++)
+        wrong += data[i] != code_of(6); /* of three ranks: 1, 2 and 3 */
+    EXPECT(wrong == 0 && data[COUNT] == 0x55, "rank %d: %u are wrong", me->rank, wrong);
+}
+
+static void expect_plan(smfar_comm *comm, enum smfar_dtype dtype, enum smfar_op op,
+                        const char *algorithm)
+{
+    char text[512];
+    must(smfar_explain(comm, NULL, COUNT, dtype, op, text, sizeof text));
+    EXPECT_HAS(text, algorithm);
+}
+
+static void body(struct ranks_thread *me)
+{
+    static uint8_t plain[RANKS][COUNT + 1];
+    struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
+                                  .device = -1,
+                                  .timeout_ms = TIMEOUT_MS,
+                                  .window_bytes = 4 << 20};
+    char text[2048];
+    void *window;
+    smfar_comm *comm;
+    must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &comm));
+    must(smfar_comm_describe(comm, text, sizeof text));
+    EXPECT_HAS(text, "multicast on");
+    EXPECT_HAS(text, fault->said);
+    must(smfar_window_alloc(comm, COUNT + 1, &window));
+    check_sum(comm, me, window);
+    check_sum(comm, me, plain[me->rank]);
+    expect_plan(comm, SMFAR_F8_E4M3, SMFAR_SUM, fault->algorithms[0]);
+    expect_plan(comm, SMFAR_F8_E4M3, SMFAR_AVG, "twoshot_peer");
+    expect_plan(comm, SMFAR_F8_E5M2, SMFAR_SUM, "twoshot_peer");
+    smfar_fixed_order(1);
+    expect_plan(comm, SMFAR_F8_E4M3, SMFAR_SUM, fault->algorithms[1]);
+    check_sum(comm, me, window);
+    smfar_fixed_order(0);
+    must(smfar_comm_error(comm));
+    smfar_window_free(comm, window);
+    smfar_comm_destroy(comm);
+}
+
+/* The module with its sums replaced. */
+static char *other_text(const char *sums)
+{
+    static const char add[] = "add.acc::f16.v4.e4m3x4";
+    char *text = strdup(smfar_kernel_text("mc_f8"));
+    REQUIRE(text && strlen(sums) <= strlen(add), "no text");
+    for (char *at = text; (at = strstr(at, add));) {
+        memset(at, ' ', sizeof add - 1);
+        memcpy(at, sums, strlen(sums));
+    }
+    return text;
+}
+
+int main(void)
+{
+    setenv("SMFAR_SOFT_CC", "103", 1);
+    must(driver_open(SMFAR_DRIVER_SOFT, &driver));
+    load_as_asked = driver->cuModuleLoadDataEx;
+    driver->cuModuleLoadDataEx = load;
+    char *max = other_text("max.v4.e4m3x4");
+    const struct fault faults[] = {
+        {-1, NULL, "8-bit floats in the switch: on", {"twoshot_mc", "twoshot_peer"}},
+        {REFUSED, NULL, "failed on rank 1: module mc_f8: ", {"twoshot_peer", "twoshot_peer"}},
+        {-1,
+         max,
+         ": a sum of 8-bit floats in the switch gave 0x",
+         {"twoshot_peer", "twoshot_peer"}},
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        fault = &faults[i];
+        ranks_run(RANKS, body, NULL);
+    }
+    free(max);
+    driver_close(driver);
+    switch_expect_no_leaks();
+    return unit_end();
+}
