@@ -121,8 +121,8 @@ SMFAR_EXPORT const char *smfar_last_error(void);
 
 SMFAR_EXPORT const char *smfar_version(void);
 
-/* The PTX text of the kernels, as it travels in this library: module "peer", "mc", whose kernels need
- * a switch, or "mc_f8", whose need one that sums 8-bit floats. NULL for any other name. */
+/* The PTX text of the kernels, as it travels in this library: module "peer", "mc", whose kernels
+ * need a switch, or "mc_f8", whose need one that sums 8-bit floats. NULL for any other name. */
 SMFAR_EXPORT const char *smfar_kernel_text(const char *module);
 
 /* ---- communicators ---- */

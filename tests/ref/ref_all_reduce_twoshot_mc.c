@@ -6,14 +6,15 @@
  * 2^-11 for e4m3, which is summed in f16, where sums of 16 neither overflow nor lose bits near
  * zero), v = 2^-precision that of the type (v = u for f32), h the type's smallest_half, S = sum
  * |x|, s = sum x, n the ranks, f what an average multiplies by.
- *   1. n - 1 additions, in any order, err by at most (n - 1) u S to first order.
- *   2. f16, bf16 and e4m3 are then rounded once: v (|s| + the first) + h. For f64 that is what the exact sum
- * loses here.
+ *   1. n - 1 additions, in any order, err by at most a = (n - 1) u S to first order.
+ *   2. f16, bf16 and e4m3 are then rounded once: v (|s| + a) + h. For f64 that is what the exact
+ *      sum loses here.
  *   3. An average is multiplied by fl(f), itself off by u, in fp32, off by u, and rounded once
  *      more: of what 1 and 2 gave the share |f|, and (2 u + v) |s f| + h.
- *   4. A sum of e4m3 past the largest number becomes that, 448, and so does the exact one here,
- * which brings the two no further apart. Terms of second order, and sums that reached v |s| (1 +
- * …), are covered by the factor SLACK. */
+ *   4. A sum of e4m3 past 448, the largest number, becomes that, and so does the exact one here,
+ *      which brings the two no further apart.
+ * Terms of second order, and sums that reached v |s| (1 + ...), are covered by the factor SLACK.
+ */
 #include <math.h>
 
 #include "ref.h"
