@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../comm/meeting.h"
+
 /* Bytes of its rank's share that one thread reduces at a time: eight vectors of 16 through the
  * switch; over peers a thread has 16 vectors in flight, of all ranks together. */
 enum {
@@ -19,10 +21,11 @@ enum {
     LINE = 128,
     VECTOR = 16,
     LEGS = 4,
-    LEG_LEAST = 64,        /* as a part of the largest step, which takes some 200 us */
-    PULL_TILE = 4096,      /* bytes that a warp moves at a time */
-    LEAST_FREE = 1 << 20,  /* below this meetings of streams cost more than a kernel */
-    PULL_ANYHOW = 64 << 10 /* whatever its parts or the memory are like */
+    STEPS = MEETINGS_MOST / (2 * LEGS), /* of a split, at most */
+    LEG_LEAST = 64,                     /* as a part of the largest step, which takes some 200 us */
+    PULL_TILE = 4096,                   /* bytes that a warp moves at a time */
+    LEAST_FREE = 1 << 20,               /* below this meetings of streams cost more than a kernel */
+    PULL_ANYHOW = 64 << 10              /* whatever its parts or the memory are like */
 };
 
 _Thread_local struct hint plan_hint;
@@ -198,8 +201,9 @@ static void say_why(const struct plan_query *query, struct plan *plan)
     if (query->hint.algorithm == plan->algorithm)
         snprintf(plan->reason, sizeof(plan->reason), "it was asked for");
     else if (plan->row)
-        snprintf(plan->reason, sizeof(plan->reason), "line %d of the plan table says so",
-                 plan->row->line);
+        snprintf(plan->reason, sizeof(plan->reason), "line %d of the plan table says so%s",
+                 plan->row->line,
+                 plan->longer ? ", but for its chunk, in which this would be too many steps" : "");
     else if (plan->algorithm == ALGORITHM_PUSH_MC || plan->algorithm == ALGORITHM_ONESHOT_MC)
         snprintf(plan->reason, sizeof(plan->reason), "multicast is on and the tensor small");
     else if (algorithm_rows[plan->algorithm].multicast)
@@ -267,11 +271,15 @@ static uint64_t whole_lines(const struct plan_query *query, size_t bytes)
     return bytes / LINE * LINE / dtype_bytes((int)query->dtype);
 }
 
-/* A step as short as the table says. */
+/* A step as short as the table says, but of a split no shorter than its streams have meetings for.
+ */
 static void cut_chunk(const struct plan_query *query, struct plan *plan)
 {
-    uint64_t ranks = (uint64_t)query->ranks;
+    uint64_t ranks = (uint64_t)query->ranks, bytes = query->count * dtype_bytes(query->dtype);
     uint64_t elements = whole_lines(query, plan->row->chunk / ranks) * ranks;
+    uint64_t shortest = whole_lines(query, bytes / STEPS / ranks + 128) * ranks;
+    plan->longer = plan->streams && bytes / STEPS >= plan->row->chunk && elements;
+    if (plan->longer) elements = shortest;
     if (elements && elements < plan->chunk) plan->chunk = elements;
 }
 

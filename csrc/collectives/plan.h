@@ -44,6 +44,7 @@ struct plan {
     int group;                  /* threads to a row, of RMS_NORM */
     uint64_t chunk;             /* elements in one step */
     const struct plan_row *row; /* of the plan table, where it has decided */
+    int longer;                 /* steps are longer than it says, or there would be too many */
     size_t leg;                 /* bytes that a split reduces, and then copies, at a time */
     char reason[160];
 };

@@ -7,6 +7,7 @@
 
 #include "../../csrc/base/env.h"
 #include "../../csrc/collectives/plan.h"
+#include "../../csrc/comm/meeting.h"
 #include "ranks.h"
 
 enum { COUNT = 5001, TIMEOUT_MS = 20000 };
@@ -138,6 +139,27 @@ static void check_chunks(void)
         EXPECT_EQ(plan.chunk % (4 * 32), 0); /* whole lines of each rank's */
         table.row[0].chunk = 1ull << 40;     /* more than the slot holds */
         EXPECT(plan_of(&query).chunk * 4 <= 32 << 20, "a step that does not fit");
+    }
+}
+
+/* Steps so short that the streams would have to meet more often than they can. */
+static void check_too_short(void)
+{
+    static const enum algorithm split[] = {ALGORITHM_SPLIT_PEER, ALGORITHM_SPLIT_MC};
+    for (int i = 0; i < 2; i++) {
+        struct plan_table table = table_of(
+            (struct plan_row){.algorithm = split[i], .chunk = 4096, .line = 3, .to = INT64_MAX});
+        struct plan_query query = query_of(&table, 1 << 20);
+        query.agreed.multicast = 1;
+        EXPECT_EQ(plan_of(&query).chunk, 1024);
+        query.count = 1 << 28; /* 262,144 steps of 4 KiB */
+        struct plan plan = plan_of(&query);
+        uint64_t steps = query.count / plan.chunk + 1,
+                 share = plan.chunk; /* of 4 ranks, in bytes */
+        EXPECT(steps * ((share + plan.leg - 1) / plan.leg + 1) <= MEETINGS_MOST, "%llu steps",
+               (unsigned long long)steps);
+        EXPECT(plan.chunk * 4 < 1 << 20, "steps of %llu elements", (unsigned long long)plan.chunk);
+        EXPECT_HAS(plan.reason, "line 3 of the plan table says so, but for its chunk");
     }
 }
 
@@ -341,6 +363,7 @@ int main(void)
     check_wishes();
     check_what_cannot_be();
     check_chunks();
+    check_too_short();
     ranks_run(3, learn_topology, NULL);
     check_agreement();
     check_shapes();
