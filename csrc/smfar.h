@@ -71,7 +71,12 @@ enum smfar_driver {
     SMFAR_DRIVER_SOFT  /* the software switch, libsmfar_soft.so beside this library */
 };
 
-enum { SMFAR_MAX_RANKS = 16 };
+enum {
+    SMFAR_MAX_RANKS = 16,
+    /* of all ranks' tensors together, the most that is reduced whole: by a push or a one-shot, in
+     * which each rank reads or is sent everything for the sake of a barrier less */
+    SMFAR_WHOLE_BYTES = 512 << 10
+};
 
 /* A communicator. Made and ended by smfar_comm_create and smfar_comm_destroy. */
 typedef struct smfar_comm smfar_comm;
@@ -429,6 +434,15 @@ SMFAR_EXPORT enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, 
 /* Writes into `text` what the communicator is: driver, devices, capabilities, why multicast is on
  * or off, memory held. */
 SMFAR_EXPORT enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text, size_t size);
+
+/* Where a plan table is kept that all of the user's programs find: SMFAR_PLAN_TABLE, or, also where
+ * that says 0, smfar/plan_table in XDG_CONFIG_HOME or else in HOME's .config. "" where neither says
+ * an absolute path. */
+SMFAR_EXPORT void smfar_plan_table_place(char *path, size_t size);
+
+/* Reads a plan table, with all its rows, for whatever topology. SMFAR_ERR_ARGUMENT, naming file,
+ * line, field and what would do; also for what is no regular file. */
+SMFAR_EXPORT enum smfar_status smfar_plan_table_check(const char *path);
 
 /* What one path (a collective with an algorithm) has carried so far. */
 struct smfar_path {

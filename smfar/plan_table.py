@@ -1,12 +1,14 @@
 """The files that hold plan tables: where, and how one section takes another's place.
 
 docs/plan.md has the form. What a table says is checked by the core, which reads it
-(csrc/comm/plan_table_read.c).
+(csrc/comm/plan_table_read.c), and so is where programs look for one.
 """
 
 import os
 import pathlib
 from dataclasses import dataclass
+
+from smfar import _C
 
 HEAD = "smfar plan table 1"
 
@@ -32,13 +34,8 @@ class Row:
 
 def place():
     """Where programs look for a table: SMFAR_PLAN_TABLE, or else, also where that says "0", the
-    user's configuration. csrc/comm/plan_table.c has the same."""
-    named = os.environ.get("SMFAR_PLAN_TABLE", "")
-    if named and named.lower() not in ("0", "false", "off"):
-        return named
-    config = os.environ.get("XDG_CONFIG_HOME", "")
-    folder = config if config.startswith("/") else os.path.expanduser("~/.config")
-    return os.path.join(folder, "smfar", "plan_table")
+    user's configuration; "" where the environment has none."""
+    return _C.plan_table_place()
 
 
 def replace_section(text, topology, rows):
@@ -46,15 +43,11 @@ def replace_section(text, topology, rows):
     comes last; the rest is as it was.
 
     Args:
-        text: of a table; "" makes a new one.
+        text: of a table, as `read` returns it; "" makes a new one.
         topology: "ranks=2 ranks_per_gpu=1 …", as smfar.describe says.
 
-    Raises:
-        ValueError: the text is no table of this version.
     """
     lines = text.splitlines() or [HEAD]
-    if lines[0] != HEAD:
-        raise ValueError(f'it begins with "{lines[0][:40]}", not with "{HEAD}"')
     others, section, inside = [], [], False
     for line in lines:
         word, *rest = line.split(None, 1) or [""]
@@ -75,16 +68,21 @@ def fields(topology=""):
 
 
 def read(path):
-    """The text; "" where there is no file."""
-    try:
-        return pathlib.Path(path).read_text()
-    except FileNotFoundError:
+    """The text of a table; "" where there is no file.
+
+    Raises:
+        smfar.ArgumentError: it is no table, or a row of it is wrong, for whatever topology.
+    """
+    if not os.path.exists(path):
         return ""
+    _C.check_plan_table(str(path))
+    return pathlib.Path(path).read_text()
 
 
 def row_at(path, number):
     """The Row that line `number` of a table says, which the core has read and found right."""
-    said = dict(field.split("=") for field in read(path).splitlines()[number - 1].split()[1:])
+    lines = pathlib.Path(path).read_text().splitlines()
+    said = dict(field.split("=") for field in lines[number - 1].split()[1:])
     end = None if said["to"] == "end" else int(said["to"])
     shape = {name: int(said.get(name, 0)) for name in ("blocks", "threads", "chunk")}
     return Row(int(said["from"]), end, said["algorithm"], **shape)

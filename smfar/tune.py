@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 import smfar
-from smfar import plan_table
+from smfar import _C, plan_table
 from smfar.bench_ranks import (
     at_least,
     finish,
@@ -41,7 +41,6 @@ from smfar.plan_table import Row
 ALGORITHMS = ("push_mc", "twoshot_mc", "push_peer", "oneshot_peer", "twoshot_peer")
 SPLITS = ("split_mc", "split_peer")  # whose calls block the host: only when asked for
 WHOLE = ("push_mc", "push_peer", "oneshot_peer")
-WHOLE_BYTES = 512 << 10  # of all ranks' tensors
 ELEMENT = 2  # bytes
 SECONDS = 0.01  # of one repeat
 SCAN_REPEATS = 5
@@ -94,8 +93,10 @@ def run(args):
         print(f"tune: {said}", file=sys.stderr)
         return 2
     path = args.out or plan_table.place()
-    text = "" if path == "-" else plan_table.read(path)
-    check_table(text, path)
+    if not path:
+        print("tune: HOME names no folder for the table: give --out FILE", file=sys.stderr)
+        return 2
+    text = "" if path == "-" else read_table(path)
     results = [launch(rank_main, one_of(args, ranks)) for ranks in args.ranks]
     for result in results:
         rows = [Row(**row) for row in result["rows"]]
@@ -124,12 +125,12 @@ def wrong(line):
     return line["old"]["wrong"] or line.get("new", line["old"])["wrong"]
 
 
-def check_table(text, path):
-    """Before anything is measured."""
+def read_table(path):
+    """Before anything is measured: rows for other topologies will stand beside the new ones."""
     try:
-        plan_table.replace_section(text, "", [])
-    except ValueError as error:
-        raise SystemExit(f"{path} is no plan table: {error}; remove it, or give --out") from error
+        return plan_table.read(path)
+    except smfar.ArgumentError as error:
+        raise SystemExit(f"tune: {error}; mend or remove it, or give --out") from error
 
 
 def one_of(args, ranks):
@@ -221,7 +222,7 @@ def on_host(call, number):
 
 def limit(algorithm, ranks):
     """The most bytes that an algorithm takes; None: any."""
-    return WHOLE_BYTES // ranks if algorithm in WHOLE else None
+    return _C.WHOLE_BYTES // ranks if algorithm in WHOLE else None
 
 
 def choices(args, described):

@@ -133,7 +133,7 @@ static int fits_oneshot(const struct plan_query *query)
 {
     uint64_t bytes = query->count * dtype_bytes(query->dtype);
     return query->collective == COLLECTIVE_ALL_REDUCE && bytes <= query->agreed.oneshot_bytes &&
-           bytes <= WHOLE_BYTES / (uint64_t)query->ranks;
+           bytes <= SMFAR_WHOLE_BYTES / (uint64_t)query->ranks;
 }
 
 /* No phase that anybody reads after, but twice the bytes, to every rank. */

@@ -13,11 +13,7 @@
 #include "page.h"
 #include "plan_table.h"
 
-enum {
-    COMM_PATHS = 32,
-    /* of all ranks' tensors, what one rank may read or be sent for the sake of a barrier less */
-    WHOLE_BYTES = 512 << 10
-};
+enum { COMM_PATHS = 32 };
 
 /* What every rank has agreed on when the communicator was created. */
 struct agreed {

@@ -3,27 +3,45 @@
 #include "plan_table.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../base/env.h"
 #include "../base/log.h"
 #include "comm.h"
 
+/* In the user's configuration; "" where the environment has none. */
+static void users_place(char *file, size_t size)
+{
+    const char *config = env_text(ENV_CONFIG_HOME), *home = env_text(ENV_HOME);
+    file[0] = 0;
+    if (config && *config == '/') /* others are to be ignored, says the specification */
+        snprintf(file, size, "%s/smfar/plan_table", config);
+    else if (home && *home == '/')
+        snprintf(file, size, "%s/.config/smfar/plan_table", home);
+}
+
 void plan_table_choose(const char *option, struct plan_path *path_out)
 {
     const char *asked = option && *option ? option : env_text(ENV_PLAN_TABLE);
-    const char *config = env_text(ENV_CONFIG_HOME), *home = env_text(ENV_HOME);
     size_t size = sizeof(path_out->file);
     path_out->asked = asked != NULL;
-    path_out->file[0] = 0;
     if (asked)
         snprintf(path_out->file, size, "%s", env_says_no(asked) ? "" : asked);
-    else if (config && *config == '/') /* others are to be ignored, says the specification */
-        snprintf(path_out->file, size, "%s/smfar/plan_table", config);
-    else if (home && *home == '/')
-        snprintf(path_out->file, size, "%s/.config/smfar/plan_table", home);
+    else
+        users_place(path_out->file, size);
+}
+
+void smfar_plan_table_place(char *path, size_t size)
+{
+    const char *named = env_text(ENV_PLAN_TABLE);
+    if (named && !env_says_no(named))
+        snprintf(path, size, "%s", named);
+    else
+        users_place(path, size);
 }
 
 /* NULL where ranks have different devices: no section is for that. */
@@ -51,19 +69,48 @@ void plan_table_topology(const struct smfar_comm *comm, char *text, size_t size)
              here.device ? here.device : "(of several kinds)");
 }
 
+/* A regular file: to open or to read anything else may take for ever. */
+static FILE *open_file(const char *path, const char **why_out)
+{
+    struct stat about;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int known = fd >= 0 && fstat(fd, &about) == 0, regular = known && S_ISREG(about.st_mode);
+    FILE *file = regular ? fdopen(fd, "r") : NULL;
+    *why_out = known && !regular ? "it is no regular file" : strerror(errno);
+    if (!file && fd >= 0) close(fd);
+    return file;
+}
+
+/* All of a file's rows, those for `here` in *table_out. */
+static enum smfar_status read_file(const char *path, const struct plan_topology *here,
+                                   struct plan_table *table_out)
+{
+    const char *why;
+    FILE *file = open_file(path, &why);
+    if (!file)
+        return FAIL(SMFAR_ERR_ARGUMENT,
+                    "the plan table %s cannot be read: %s; python -m smfar tune --out FILE writes "
+                    "one, and 0 in place of a name does without",
+                    path, why);
+    enum smfar_status status = plan_table_read(file, path, here, table_out);
+    fclose(file);
+    return status;
+}
+
+enum smfar_status smfar_plan_table_check(const char *path)
+{
+    static const struct plan_topology nowhere; /* no ranks: whose rows are all others' */
+    struct plan_table none;
+    if (!path) return FAIL(SMFAR_ERR_ARGUMENT, "the plan table's path is NULL");
+    return read_file(path, &nowhere, &none);
+}
+
 /* Rank 0's. */
 static enum smfar_status load(const struct smfar_comm *comm, struct plan_table *table_out)
 {
     const char *path = comm->plan_path.file;
     struct plan_topology here = topology_of(comm);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return FAIL(SMFAR_ERR_ARGUMENT,
-                    "the plan table %s cannot be read: %s; python -m smfar tune --out FILE writes "
-                    "one, and 0 in place of a name does without",
-                    path, strerror(errno));
-    enum smfar_status status = plan_table_read(file, path, &here, table_out);
-    fclose(file);
+    enum smfar_status status = read_file(path, &here, table_out);
     if (status != SMFAR_OK) return status;
     if (table_out->count)
         snprintf(table_out->source, sizeof(table_out->source), "%d row%s of %.250s",

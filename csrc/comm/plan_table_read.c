@@ -138,10 +138,10 @@ static enum smfar_status check_row(const struct reader *it, const struct plan_ro
     if (row->from > row->to)
         return FAULT(it, "from=%llu is more than to=%llu", (unsigned long long)row->from,
                      (unsigned long long)row->to);
-    if (facts->whole && row->to > WHOLE_BYTES / (uint64_t)it->section.ranks)
+    if (facts->whole && row->to > SMFAR_WHOLE_BYTES / (uint64_t)it->section.ranks)
         return FAULT(it, "%s takes at most %d bytes of each of %d ranks: to=%d, or less",
-                     facts->name, WHOLE_BYTES / it->section.ranks, it->section.ranks,
-                     WHOLE_BYTES / it->section.ranks);
+                     facts->name, SMFAR_WHOLE_BYTES / it->section.ranks, it->section.ranks,
+                     SMFAR_WHOLE_BYTES / it->section.ranks);
     if (facts->whole && row->chunk)
         return FAULT(it, "chunk=%llu: %s has one step; leave it out",
                      (unsigned long long)row->chunk, facts->name);

@@ -135,7 +135,7 @@ static void divide_chunk(size_t chunk, int ranks, size_t *oneshot_out, size_t *p
 {
     size_t oneshot = chunk / 4 / 128 * 128, push = chunk / 4;
     *oneshot_out = oneshot < MOST_ONESHOT ? oneshot : MOST_ONESHOT;
-    *push_out = (push < WHOLE_BYTES ? push : WHOLE_BYTES) / (size_t)ranks / 512 * 512;
+    *push_out = (push < SMFAR_WHOLE_BYTES ? push : SMFAR_WHOLE_BYTES) / (size_t)ranks / 512 * 512;
 }
 
 static void decide_sizes(struct smfar_comm *comm, size_t *window_bytes)

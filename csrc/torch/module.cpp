@@ -24,7 +24,7 @@ using GroupPtr = c10::intrusive_ptr<Group>;
 using OptionsPtr = c10::intrusive_ptr<OptionsSmfar>;
 using GilReleased = py::call_guard<py::gil_scoped_release>;
 
-constexpr size_t kTextBytes = 8192;
+constexpr size_t kTextBytes = 8192, kPathBytes = 4096;
 
 constexpr const char* kOptionsDoc = R"(What a group may choose; `pg_options` of init_process_group.
 
@@ -45,7 +45,7 @@ Args:
         window, and the call blocks the host until every rank has called. See smfar.sm_budget(0).
     plan_table: file of measured choices, as `python -m smfar tune` writes it (docs/plan.md); rank 0's
         counts for all. "0": none. Default: SMFAR_PLAN_TABLE, else smfar/plan_table in
-        XDG_CONFIG_HOME (or ~/.config) if it is there.
+        XDG_CONFIG_HOME (or in HOME's .config) if it is there.
 )";
 
 OptionsPtr makeOptions(std::optional<int> sm_budget, std::optional<bool> multicast,
@@ -142,6 +142,16 @@ std::string describe(Group& group, const at::Device& device) {
   return text.c_str();
 }
 
+std::string planTablePlace() {
+  std::string path(kPathBytes, '\0');
+  smfar_plan_table_place(path.data(), path.size());
+  return path.c_str();
+}
+
+void checkPlanTable(const std::string& path) {
+  check(smfar_plan_table_check(path.c_str()), "plan table");
+}
+
 // The fields of smfar.Path.
 using PathTuple =
     std::tuple<std::string, std::string, std::string, uint64_t, uint64_t, uint64_t, int, int>;
@@ -226,7 +236,10 @@ void bindGroup(py::module& module) {
 PYBIND11_MODULE(_C, module) {
   py::module::import("torch._C._distributed_c10d"); // defines the base classes
   module.attr("torch_version") = py::make_tuple(TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR);
+  module.attr("WHOLE_BYTES") = static_cast<int>(SMFAR_WHOLE_BYTES);
   module.def("core_version", &smfar_version);
+  module.def("plan_table_place", &smfar::planTablePlace);
+  module.def("check_plan_table", &smfar::checkPlanTable, smfar::GilReleased());
   smfar::keepQuietAtExit();
   smfar::bindErrors();
   smfar::bindOptions(module);

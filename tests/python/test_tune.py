@@ -79,8 +79,34 @@ def test_a_file_that_is_no_table_is_left_alone(tmp_path):
     path.write_text("shopping\n")
     ran = run_tune("--out", path)
     assert ran.returncode == 1
-    assert f'{path} is no plan table: it begins with "shopping"' in ran.stderr
+    assert f'{path}:1: "shopping" is not "smfar plan table 1"' in ran.stderr
+    assert "mend or remove it, or give --out" in ran.stderr
     assert path.read_text() == "shopping\n"
+
+
+def test_a_table_with_a_wrong_row_is_refused_before_anything_is_measured(tmp_path):
+    path = tmp_path / "table"
+    lines = ["smfar plan table 1", *OTHERS]
+    path.write_text("\n".join(lines))
+    ran = run_tune("--out", path)
+    assert ran.returncode == 1
+    assert f"{path}:3: algorithm=y: reduce of 3 ranks" in ran.stderr
+    assert not ran.stdout
+    assert path.read_text() == "\n".join(lines)
+
+
+def test_what_is_no_file_is_refused_without_being_opened_for_ever(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path):
+        ran = run_tune("--out", path)
+        assert ran.returncode == 1
+        assert f"{path} cannot be read: it is no regular file" in ran.stderr
+
+
+def test_without_a_home_a_file_must_be_named():
+    ran = run_tune(HOME="", XDG_CONFIG_HOME="")
+    assert ran.returncode == 2
+    assert "give --out FILE" in ran.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: tests/gpu runs it")
@@ -184,3 +210,5 @@ def test_where_programs_look(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     assert plan_table.place() == "/home/me/.config/smfar/plan_table"
+    monkeypatch.delenv("HOME")  # what the password file says is not asked
+    assert plan_table.place() == ""

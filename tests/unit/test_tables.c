@@ -340,7 +340,32 @@ static void check_places(void)
     setenv("XDG_CONFIG_HOME", folder(), 1);
     run((struct tables){.wanted = "push_mc", .source = "plan_table:3: algorithm=ring"});
     unlink(path);
+    /* nobody waits for what writes to a pipe */
+    REQUIRE(mkfifo(path, 0600) == 0, "no pipe");
+    run((struct tables){.wanted = "push_mc",
+                        .source = "plan_table cannot be read: it is no regular"});
+    setenv("SMFAR_PLAN_TABLE", path, 1);
+    run((struct tables){.fault = "plan_table cannot be read: it is no regular file; python -m"});
+    EXPECT_EQ(smfar_plan_table_check(path), SMFAR_ERR_ARGUMENT);
+    unlink(path);
     setenv("SMFAR_PLAN_TABLE", "0", 1);
+}
+
+/* Rows for other topologies count, too. */
+static void check_a_file(void)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/table", folder());
+    write_table(path, topology, "all_reduce from=0 to=end algorithm=twoshot_peer blocks=1000");
+    EXPECT_EQ(smfar_plan_table_check(path), SMFAR_OK);
+    write_table(path, "ranks=7 ranks_per_gpu=1 multicast=on device=x",
+                "all_reduce from=0 to=end algorithm=ring");
+    EXPECT_EQ(smfar_plan_table_check(path), SMFAR_ERR_ARGUMENT);
+    EXPECT_HAS(smfar_last_error(), "table:3: algorithm=ring");
+    unlink(path);
+    EXPECT_EQ(smfar_plan_table_check(path), SMFAR_ERR_ARGUMENT);
+    EXPECT_HAS(smfar_last_error(), "No such file");
+    EXPECT_EQ(smfar_plan_table_check(NULL), SMFAR_ERR_ARGUMENT);
 }
 
 static void remove_all(void)
@@ -368,6 +393,7 @@ int main(void)
     check_agreement();
     check_shapes();
     check_places();
+    check_a_file();
     remove_all();
     return unit_end();
 }
