@@ -217,7 +217,9 @@ $(B)/bin/unit/libsmfar_soft.so: $(B)/bin/libsmfar_soft.so
 $(UNIT): $(B)/bin/unit/%: $(B)/obj/tests/unit/%.o $(CORE_O)
 	@mkdir -p $(@D)
 	@echo 'linking $@'
-	$(Q)$(CC) -pthread $(SANITIZE) $^ -lm -ldl -o $@
+	$(Q)$(CC) -pthread $(SANITIZE) $(WRAP) $^ -lm -ldl -o $@
+# the core's allocations fail on order
+$(B)/bin/unit/test_host_memory: WRAP := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 
 $(SOFT_TEST): $(B)/bin/soft/%: $(B)/obj/tests/soft/%.o $(SOFT_HELP:%.c=$(B)/obj/%.o) $(SOFT_O)
 	@mkdir -p $(@D)

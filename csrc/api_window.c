@@ -14,6 +14,7 @@
 struct request {
     uint64_t what; /* which function */
     uint64_t number;
+    uint64_t ready;
 };
 
 enum { ALLOC, RESERVE, REGISTER, DEREGISTER };
@@ -59,12 +60,13 @@ static enum smfar_status meet(struct smfar_comm *comm, const struct request *min
     int64_t deadline = fdpass_now() + atomic_load(&comm->timeout_ms);
     place->what = mine->what;
     place->number = mine->number;
+    place->ready = mine->ready;
     /* partner: the load below in every other rank */
     atomic_store_explicit(&place->turn, turn, memory_order_release);
     for (int r = 0, tries = 0; r < comm->ranks; tries++) {
         place = &page->request[r][turn % 2];
         if (atomic_load_explicit(&place->turn, memory_order_acquire) == turn) {
-            all[r++] = (struct request){place->what, place->number};
+            all[r++] = (struct request){place->what, place->number, place->ready};
             continue;
         }
         enum smfar_status status = failure_check(comm);
@@ -76,9 +78,26 @@ static enum smfar_status meet(struct smfar_comm *comm, const struct request *min
     return SMFAR_OK;
 }
 
+/* Host memory for what all ranks do together, before they meet: one that has none then fails the
+ * call on every rank. (What else is allocated on the way ends in exchange_agree.) */
+static enum smfar_status prepare(struct smfar_comm *comm)
+{
+    struct window *window = comm->window;
+    size_t bytes = ((size_t)window->heap.count + 1) * ((size_t)comm->ranks + 1);
+    uint8_t *marks = realloc(comm->marks, bytes);
+    if (!marks) return FAIL(SMFAR_ERR_MEMORY, "no memory for the window's range table");
+    comm->marks = marks;
+    pthread_mutex_lock(&window->lock);
+    enum smfar_status status = heap_make_room(&window->heap);
+    if (status == SMFAR_OK) status = heap_make_room(&window->room);
+    pthread_mutex_unlock(&window->lock);
+    return status;
+}
+
 static enum smfar_status check_same(struct smfar_comm *comm, uint64_t what, uint64_t number)
 {
-    struct request mine = {what, number}, all[SMFAR_MAX_RANKS];
+    uint64_t ready = what == DEREGISTER || prepare(comm) == SMFAR_OK;
+    struct request mine = {what, number, ready}, all[SMFAR_MAX_RANKS];
     enum smfar_status status = meet(comm, &mine, all);
     for (int r = 0; status == SMFAR_OK && r < comm->ranks; r++) {
         if (all[r].what != all[0].what)
@@ -89,6 +108,9 @@ static enum smfar_status check_same(struct smfar_comm *comm, uint64_t what, uint
                         names[what], what == DEREGISTER ? "number " : "",
                         (unsigned long long)all[0].number, what == DEREGISTER ? "" : " bytes", r,
                         (unsigned long long)all[r].number);
+        if (!all[r].ready)
+            return FAIL(SMFAR_ERR_MEMORY, "%s: rank %d has no host memory for its tables",
+                        names[what], r);
     }
     return status;
 }
@@ -122,9 +144,7 @@ static enum smfar_status collect_freed(struct smfar_comm *comm)
     struct window *window = comm->window;
     struct heap *heap = &window->heap;
     size_t count = (size_t)heap->count;
-    uint8_t *marks = calloc(count + 1, (size_t)comm->ranks + 1);
-    if (!marks) return FAIL(SMFAR_ERR_MEMORY, "no memory for the window's range table");
-    uint8_t *all = marks + count;
+    uint8_t *marks = comm->marks, *all = marks + count;
     pthread_mutex_lock(&window->lock);
     for (size_t i = 0; i < count; i++)
         marks[i] = (uint8_t)heap->ranges[i].freed;
@@ -139,7 +159,6 @@ static enum smfar_status collect_freed(struct smfar_comm *comm)
     }
     heap->due = 2 * heap->count + LEAST_DUE;
     pthread_mutex_unlock(&window->lock);
-    free(marks);
     return status;
 }
 

@@ -212,5 +212,6 @@ void smfar_comm_destroy(smfar_comm *comm)
     pthread_mutex_destroy(&comm->path_lock);
     capture_free(comm, 0);
     free(comm->plans);
+    free(comm->marks);
     free(comm);
 }

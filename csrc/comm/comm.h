@@ -72,6 +72,7 @@ struct smfar_comm {
     CUstream last_stream; /* where that was */
     _Atomic uint64_t sequence;
     uint64_t turn;   /* calls so far on the window's memory, which all ranks make together */
+    uint8_t *marks;  /* room for what all ranks say in these of the heap's ranges */
     uint64_t uneven; /* collectives so far in which each pair of ranks has a size of its own */
     pthread_mutex_t path_lock; /* held briefly, by whoever reads or changes the next two */
     struct smfar_path paths[COMM_PATHS];

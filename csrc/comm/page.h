@@ -92,6 +92,7 @@ struct page_pair {
 struct page_request {
     _Atomic uint64_t turn; /* of such calls, from 1 */
     uint64_t what, number;
+    uint64_t ready; /* 0: the rank has no host memory for it */
 };
 
 struct host_page {

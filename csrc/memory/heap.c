@@ -17,7 +17,7 @@ void heap_clear(struct heap *heap)
     memset(heap, 0, sizeof(*heap));
 }
 
-static enum smfar_status make_room(struct heap *heap)
+enum smfar_status heap_make_room(struct heap *heap)
 {
     if (heap->count < heap->capacity) return SMFAR_OK;
     int capacity = heap->capacity ? 2 * heap->capacity : 16;
@@ -44,7 +44,7 @@ enum smfar_status heap_take(struct heap *heap, size_t bytes, size_t *offset_out)
                     "smfar.reserve adds to it, and window_bytes or SMFAR_WINDOW_BYTES make a "
                     "larger one",
                     bytes, heap->end - heap->begin);
-    enum smfar_status status = make_room(heap);
+    enum smfar_status status = heap_make_room(heap);
     if (status != SMFAR_OK) return status;
     memmove(heap->ranges + i + 1, heap->ranges + i,
             sizeof(heap->ranges[0]) * (size_t)(heap->count - i));

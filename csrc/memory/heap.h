@@ -23,6 +23,10 @@ enum { HEAP_ALIGNMENT = 512 };
 void heap_init(struct heap *heap, size_t begin, size_t end);
 void heap_clear(struct heap *heap);
 
+/* Makes room in the table for one range more: the next heap_take then fails for want of a free
+ * range alone, which ranks that make the same calls find alike. */
+enum smfar_status heap_make_room(struct heap *heap);
+
 /* The lowest free range of at least `bytes` (rounded up to HEAP_ALIGNMENT; 0 counts as 1). The
  * result depends on the earlier calls alone, so ranks that make the same calls get the same. */
 enum smfar_status heap_take(struct heap *heap, size_t bytes, size_t *offset_out);
