@@ -245,8 +245,9 @@ SMFAR_EXPORT enum smfar_status smfar_window_reserve(smfar_comm *comm, size_t byt
 /* Collective, with the same `bytes` on every rank. Has collectives use this rank's [ptr, ptr +
  * bytes) without staging, over peers: every rank maps it. It must be device memory that cuMemCreate
  * has made with a handle that can be shared as a file descriptor, or lie in the window, and must
- * stay until it is deregistered. *id_out becomes a number for that; it is 0 where every rank's lies
- * in the window. Blocks the host. SMFAR_ERR_UNSUPPORTED, on every rank, for memory of which a rank
+ * stay until it is deregistered. What is registered already is not mapped again, and stays mapped
+ * until each of its registrations has been ended. *id_out becomes a number for that; it is 0 where
+ * every rank's lies in the window. Blocks the host. SMFAR_ERR_UNSUPPORTED, on every rank, for memory of which a rank
  * has no such handle. */
 SMFAR_EXPORT enum smfar_status smfar_window_register(smfar_comm *comm, const void *ptr,
                                                      size_t bytes, uint64_t *id_out);

@@ -65,8 +65,8 @@ def register(tensor, group=None):
     by cuMemCreate with a handle that can be shared as a file descriptor, as PyTorch's expandable
     segments are (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True); what lies in the window already
     needs nothing. Whole allocations of the driver's are registered, so neighbours in them profit,
-    too. The switch does not reach it: for sums inside the switch use smfar.empty or
-    smfar.mem_pool.
+    too, for as long; each registration holds until it is deregistered itself. The switch does not
+    reach it: for sums inside the switch use smfar.empty or smfar.mem_pool.
 
         with smfar.register(gradients):
             dist.all_reduce(gradients)

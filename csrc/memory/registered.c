@@ -9,6 +9,9 @@
 struct registered {
     struct registered *next;
     uint64_t id;
+    /* the registration in whose memory rank r's lies already, or 0: it stays as long as this one */
+    uint64_t in[SMFAR_MAX_RANKS];
+    int ended;        /* deregistered, but the memory of others that have not been lies in it */
     CUdeviceptr base; /* where the caller has my memory */
     size_t bytes, at; /* how much; where it begins in my view */
     size_t taken;     /* where the address space for all ranks begins, in every view */
@@ -150,25 +153,52 @@ static void drop_entry(struct window *window, struct registered *entry)
     free(entry);
 }
 
-static int needs_nothing(struct window *window, const void *ptr, size_t bytes)
+/* The one whose memory of mine holds these bytes of my view, or NULL. */
+static const struct registered *holder_of(const struct window *window, size_t offset, size_t bytes)
+{
+    const struct registered *entry = window->registered;
+    while (entry && (offset < entry->at || offset - entry->at >= entry->bytes))
+        entry = entry->next;
+    return entry && bytes <= entry->bytes - (offset - entry->at) ? entry : NULL;
+}
+
+/* 1 where nothing has to be mapped: *in_out then becomes the registration that it lies in, if it
+ * does not lie in the heap. */
+static int needs_nothing(struct window *window, const void *ptr, size_t bytes, uint64_t *in_out)
 {
     size_t offset;
-    return bytes == 0 || window_offset(window, registered_view(window, ptr, bytes), bytes, &offset);
+    if (bytes == 0) return 1;
+    if (!window_offset(window, registered_view(window, ptr, bytes), bytes, &offset)) return 0;
+    const struct registered *holder =
+        heap_find(&window->heap, offset) ? NULL : holder_of(window, offset, bytes);
+    if (holder) *in_out = holder->id;
+    return 1;
+}
+
+/* Does it hold anything, on any rank? */
+static int holds_some(const struct window *window, const struct registered *entry)
+{
+    int some = entry->segments != NULL;
+    for (int r = 0; r < window->ranks; r++)
+        some |= entry->in[r] != 0;
+    return some;
 }
 
 enum smfar_status registered_add(struct window *window, struct exchange *exchange, const void *ptr,
                                  size_t bytes, uint64_t *id_out)
 {
     struct pieces pieces = {0};
+    uint64_t in = 0;
     struct registered *entry = calloc(1, sizeof(*entry));
     enum smfar_status status =
         entry ? SMFAR_OK : FAIL(SMFAR_ERR_MEMORY, "no memory for the window's table");
-    if (status == SMFAR_OK && !needs_nothing(window, ptr, bytes))
+    if (status == SMFAR_OK && !needs_nothing(window, ptr, bytes, &in))
         status = find_pieces(window, (CUdeviceptr)(uintptr_t)ptr, bytes, &pieces);
     TRY(exchange_agree(exchange, status, "finding the memory to register"));
+    TRY(exchange_all_gather(exchange, &in, sizeof(in), entry->in));
     TRY(map_all(window, exchange, &pieces, entry));
     *id_out = 0;
-    if (entry->segments) {
+    if (holds_some(window, entry)) {
         entry->id = *id_out = ++window->registrations;
         entry->base = pieces.base;
         entry->bytes = pieces.bytes;
@@ -193,7 +223,7 @@ int registered_there(const struct window *window, uint64_t id)
     const struct registered *entry = window->registered;
     while (entry && entry->id != id)
         entry = entry->next;
-    return entry != NULL;
+    return entry && !entry->ended;
 }
 
 void *registered_view(const struct window *window, const void *ptr, size_t bytes)
@@ -208,10 +238,7 @@ void *registered_view(const struct window *window, const void *ptr, size_t bytes
 
 int registered_holds(const struct window *window, size_t offset, size_t bytes)
 {
-    for (const struct registered *entry = window->registered; entry; entry = entry->next)
-        if (offset >= entry->at && offset - entry->at < entry->bytes)
-            return bytes <= entry->bytes - (offset - entry->at);
-    return 0;
+    return holder_of(window, offset, bytes) != NULL;
 }
 
 size_t registered_bytes(const struct window *window)
@@ -224,11 +251,21 @@ size_t registered_bytes(const struct window *window)
 
 /* ---- ending ---- */
 
-static struct registered *unlink_entry(struct window *window, uint64_t id)
+/* Ended, and nothing that has not ended lies in it: every rank finds the same. */
+static int is_over(const struct window *window, const struct registered *entry)
+{
+    int over = entry->ended;
+    for (const struct registered *other = window->registered; other; other = other->next)
+        for (int r = 0; r < window->ranks; r++)
+            over &= other->ended || other->in[r] != entry->id;
+    return over;
+}
+
+static struct registered *unlink_over(struct window *window)
 {
     pthread_mutex_lock(&window->lock);
     struct registered **link = &window->registered;
-    while (*link && (*link)->id != id)
+    while (*link && !is_over(window, *link))
         link = &(*link)->next;
     struct registered *entry = *link;
     if (entry) *link = entry->next;
@@ -236,13 +273,22 @@ static struct registered *unlink_entry(struct window *window, uint64_t id)
     return entry;
 }
 
+static void drop_over(struct window *window)
+{
+    for (struct registered *entry; (entry = unlink_over(window));)
+        drop_entry(window, entry);
+}
+
 void registered_drop(struct window *window, uint64_t id)
 {
-    drop_entry(window, unlink_entry(window, id));
+    for (struct registered *entry = window->registered; entry; entry = entry->next)
+        entry->ended |= entry->id == id;
+    drop_over(window);
 }
 
 void registered_drop_all(struct window *window)
 {
-    while (window->registered)
-        registered_drop(window, window->registered->id);
+    for (struct registered *entry = window->registered; entry; entry = entry->next)
+        entry->ended = 1;
+    drop_over(window);
 }

@@ -10,16 +10,17 @@
 #include "window.h"
 
 /* Collective. Registers every rank's [ptr, ptr + bytes), in whole allocations of the driver's;
- * those of a rank may lie in the window, or be registered already, and then need nothing. *id_out
- * becomes a number that is the same on every rank, or 0 when no rank needed anything. A failure
- * leaves the window as it was, on every rank. */
+ * those of a rank may lie in the window, or in memory that is registered already, and then are not
+ * mapped again: that memory stays until this registration, too, has been dropped. *id_out becomes a
+ * number that is the same on every rank, or 0 when every rank's lie in the window. A failure leaves
+ * the window as it was, on every rank. */
 enum smfar_status registered_add(struct window *window, struct exchange *exchange, const void *ptr,
                                  size_t bytes, uint64_t *id_out);
 
-/* 1 when there is one of this number. */
+/* 1 when there is one of this number that has not been dropped. */
 int registered_there(const struct window *window, uint64_t id);
 
-/* Unmaps it here; by then no rank may use it. */
+/* Ends it, and unmaps here what no other registration lies in; by then no rank may use it. */
 void registered_drop(struct window *window, uint64_t id);
 void registered_drop_all(struct window *window);
 

@@ -166,14 +166,12 @@ static void stand_up(struct seat *seat)
 static void register_memory(struct ranks_thread *me)
 {
     struct seat seat;
-    uint64_t id = 77, again = 77;
+    uint64_t id = 77;
     char text[4096];
     sit_down(me, &seat);
     allocate(&seat, 1);
     must(smfar_window_register(seat.comm, seat.data - 1, 4 * (COUNT + 2), &id));
     EXPECT_EQ(id, 1);
-    must(smfar_window_register(seat.comm, seat.data, 4 * COUNT, &again));
-    EXPECT_EQ(again, 0); /* it is there */
     must(smfar_comm_describe(seat.comm, text, sizeof text));
     EXPECT_HAS(text, "4194304 bytes of other memory are registered");
     run_all(&seat, seat.data);
@@ -197,6 +195,45 @@ static void register_memory(struct ranks_thread *me)
     cu(seat.driver->cuDevicePrimaryCtxRelease(device));
 }
 
+static size_t registered_now(struct seat *seat) { return registered_bytes(seat->comm->window); }
+
+/* What lies in registered memory is not mapped again, and keeps it: each registration lives until
+ * its own end, in whatever order they end. */
+static void register_again(struct ranks_thread *me)
+{
+    struct seat seat, other;
+    uint64_t outer, inner, mixed;
+    sit_down(me, &seat);
+    other = seat;
+    allocate(&seat, 1);
+    allocate(&other, 1);
+    for (int first = 0; first < 2; first++) {
+        must(smfar_window_register(seat.comm, seat.data - 1, 4 * (COUNT + 2), &outer));
+        size_t bytes = registered_now(&seat);
+        must(smfar_window_register(seat.comm, seat.data + 5, 4 * (COUNT - 10), &inner));
+        EXPECT_EQ(inner, outer + 1);
+        EXPECT_EQ(registered_now(&seat), bytes);
+        must(smfar_window_deregister(seat.comm, first ? inner : outer));
+        EXPECT_EQ(smfar_window_deregister(seat.comm, first ? inner : outer), SMFAR_ERR_ARGUMENT);
+        run_all(&seat, seat.data);
+        must(smfar_window_deregister(seat.comm, first ? outer : inner));
+        EXPECT_EQ(registered_now(&seat), 0);
+    }
+    /* some ranks' memory is registered, others' is not: it stays on all, with that which is new */
+    must(smfar_window_register(seat.comm, seat.data - 1, 4 * (COUNT + 2), &outer));
+    int32_t *data = me->rank < 2 ? seat.data : other.data;
+    must(smfar_window_register(seat.comm, data - 1, 4 * (COUNT + 2), &mixed));
+    size_t both = registered_now(&seat);
+    must(smfar_window_deregister(seat.comm, outer));
+    EXPECT_EQ(registered_now(&seat), both);
+    run_all(&seat, data);
+    must(smfar_window_deregister(seat.comm, mixed));
+    EXPECT_EQ(registered_now(&seat), 0);
+    release(&other);
+    release(&seat);
+    stand_up(&seat);
+}
+
 /* One rank has its tensor in the window; the others register theirs. */
 static void register_some(struct ranks_thread *me)
 {
@@ -213,6 +250,9 @@ static void register_some(struct ranks_thread *me)
     run_all(&seat, data);
     must(smfar_window_register(seat.comm, inside, 4 * COUNT, &id));
     EXPECT_EQ(id, 0);
+    must(smfar_window_register(seat.comm, data, 4 * COUNT, &id));
+    EXPECT_EQ(id, 2);
+    must(smfar_window_deregister(seat.comm, 2));
     must(smfar_window_deregister(seat.comm, 0));
     must(smfar_window_deregister(seat.comm, 1));
     release(&seat);
@@ -363,6 +403,7 @@ int main(void)
     for (int no_multicast = 0; no_multicast < 2; no_multicast++) {
         struct group group = {no_multicast};
         ranks_run(RANKS, register_memory, &group);
+        ranks_run(RANKS, register_again, &group);
         ranks_run(RANKS, register_some, &group);
         ranks_run(RANKS, refuse, &group);
         ranks_run(RANKS, grow, &group);
