@@ -18,6 +18,7 @@ std::shared_ptr<Registered> Registered::add(const std::shared_ptr<Communicator>&
 }
 
 void Registered::drop() {
+  const std::lock_guard<std::mutex> lock(dropping_);
   const auto communicator = communicator_;
   if (!communicator) return;
   if (smfar_comm_error(communicator->raw()) == SMFAR_OK) {

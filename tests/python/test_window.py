@@ -2,6 +2,8 @@
 memory that the driver can share. tests/gpu/test_memory.py has PyTorch's own allocator.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -193,3 +195,18 @@ def keep():
 
 def test_kept_until_it_is_deregistered(ranks):
     ranks.run(keep)
+
+
+def deregister_in_threads():
+    group = small_group()
+    tensor = smfar.empty(COUNT, device="cpu")
+    for _ in range(20):
+        registered = smfar.register(tensor, group)
+        with ThreadPoolExecutor(4) as threads:
+            for done in [threads.submit(registered.deregister) for _ in range(4)]:
+                done.result()
+    check_sum(tensor, 5, group)
+
+
+def test_threads_that_deregister_at_once(ranks):
+    ranks.run(deregister_in_threads)
