@@ -21,7 +21,8 @@ enum smfar_status api_begin(struct smfar_comm *comm, smfar_stream stream,
 /* Where `count` elements at `ptr` lie in the window, if they are registered; else `ptr`. */
 void *api_view(const struct call *call, const void *ptr, uint64_t count);
 
-/* Refuses what cannot be `count` elements of `dtype` in both places. */
+/* Refuses what cannot be `count` elements of `dtype` in both places, and an output that shares a
+ * part of its memory with an input: what arrives there would be read in a later step. */
 enum smfar_status api_check_buffers(const char *what, const void *send, const void *recv,
                                     uint64_t count, int dtype);
 

@@ -30,6 +30,11 @@ enum smfar_status api_check_buffers(const char *what, const void *send, const vo
     if ((uintptr_t)send % aligned || (uintptr_t)recv % aligned)
         return FAIL(SMFAR_ERR_ARGUMENT, "%s: a buffer of %s must be %zu-byte aligned", what,
                     name_dtype(dtype), aligned);
+    if (send != recv && overlap(send, count * bytes, recv, count * bytes))
+        return FAIL(SMFAR_ERR_ARGUMENT,
+                    "%s: an input and an output share part of their memory; they must be apart, or "
+                    "the same",
+                    what);
     return SMFAR_OK;
 }
 
@@ -46,13 +51,14 @@ static enum smfar_status check_root(const char *what, const struct smfar_comm *c
                 comm->ranks);
 }
 
-/* One buffer per rank. */
+/* An output and one input per rank, or the other way round. */
 static enum smfar_status check_parts(const char *what, const struct smfar_comm *comm,
-                                     const void *const *parts, uint64_t count, int dtype)
+                                     const void *one, const void *const *parts, uint64_t count,
+                                     int dtype)
 {
-    enum smfar_status status = api_check_buffers(what, NULL, NULL, 0, dtype);
+    enum smfar_status status = api_check_buffers(what, one, one, count, dtype);
     for (int r = 0; comm && r < comm->ranks && status == SMFAR_OK; r++)
-        status = api_check_buffers(what, parts[r], parts[r], count, dtype);
+        status = api_check_buffers(what, one, parts[r], count, dtype);
     return status;
 }
 
@@ -142,9 +148,8 @@ enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t c
     struct call call;
     void *views[SMFAR_MAX_RANKS];
     if (!recv) return FAIL(SMFAR_ERR_ARGUMENT, "all_gather: the array of outputs is NULL");
-    enum smfar_status status = api_check_buffers("all_gather", send, send, count, (int)dtype);
-    if (status == SMFAR_OK)
-        status = check_parts("all_gather", comm, read_only(recv), count, (int)dtype);
+    enum smfar_status status =
+        check_parts("all_gather", comm, send, read_only(recv), count, (int)dtype);
     if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_ALL_GATHER, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
@@ -203,9 +208,7 @@ enum smfar_status smfar_reduce_scatter(const void *const *send, void *recv, size
     struct call call;
     void *views[SMFAR_MAX_RANKS];
     if (!send) return FAIL(SMFAR_ERR_ARGUMENT, "reduce_scatter: the array of inputs is NULL");
-    enum smfar_status status = check_parts("reduce_scatter", comm, send, count, (int)dtype);
-    if (status == SMFAR_OK)
-        status = api_check_buffers("reduce_scatter", recv, recv, count, (int)dtype);
+    enum smfar_status status = check_parts("reduce_scatter", comm, recv, send, count, (int)dtype);
     if (status == SMFAR_OK) status = check_op("reduce_scatter", op);
     if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_REDUCE_SCATTER, count, (int)dtype, &call);
@@ -237,9 +240,9 @@ enum smfar_status smfar_all_to_all(const void *const *send, void *const *recv, s
     struct call call;
     void *from[SMFAR_MAX_RANKS], *to[SMFAR_MAX_RANKS];
     if (!send || !recv) return FAIL(SMFAR_ERR_ARGUMENT, "all_to_all: an array is NULL");
-    enum smfar_status status = check_parts("all_to_all", comm, send, count, (int)dtype);
-    if (status == SMFAR_OK)
-        status = check_parts("all_to_all", comm, read_only(recv), count, (int)dtype);
+    enum smfar_status status = api_check_buffers("all_to_all", NULL, NULL, 0, (int)dtype);
+    for (int r = 0; comm && r < comm->ranks && status == SMFAR_OK; r++)
+        status = check_parts("all_to_all", comm, recv[r], send, count, (int)dtype);
     if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_ALL_TO_ALL, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
@@ -248,12 +251,6 @@ enum smfar_status smfar_all_to_all(const void *const *send, void *const *recv, s
     status = all_to_all_enqueue(&call, read_only(from), to);
     api_leave(comm);
     return status;
-}
-
-static int share_memory(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
-{
-    uintptr_t at = (uintptr_t)a, other = (uintptr_t)b;
-    return a_bytes && b_bytes && at < other + b_bytes && other < at + a_bytes;
 }
 
 /* Parts arrive while others are still being sent. What this rank keeps may stay where it is. */
@@ -265,8 +262,7 @@ static enum smfar_status check_apart(const struct smfar_comm *comm, const void *
     for (int i = 0; i < comm->ranks * comm->ranks; i++) {
         int to = i / comm->ranks, from = i % comm->ranks;
         if (to == comm->rank && from == comm->rank && send[to] == recv[from]) continue;
-        if (share_memory(send[to], send_count[to] * element, recv[from],
-                         recv_count[from] * element))
+        if (overlap(send[to], send_count[to] * element, recv[from], recv_count[from] * element))
             return FAIL(SMFAR_ERR_ARGUMENT,
                         "all_to_all_v: what goes to rank %d and what comes from rank %d share "
                         "memory; parts of unequal size must be apart",
@@ -322,7 +318,7 @@ enum smfar_status smfar_gather(const void *send, void *const *recv, size_t count
         return FAIL(SMFAR_ERR_ARGUMENT, "gather: the root's array of outputs is NULL");
     enum smfar_status status = api_check_buffers("gather", send, send, count, (int)dtype);
     if (status == SMFAR_OK && is_root)
-        status = check_parts("gather", comm, read_only(recv), count, (int)dtype);
+        status = check_parts("gather", comm, send, read_only(recv), count, (int)dtype);
     if (status == SMFAR_OK) status = check_root("gather", comm, root);
     if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_GATHER, count, (int)dtype, &call);
@@ -345,7 +341,7 @@ enum smfar_status smfar_scatter(const void *const *send, void *recv, size_t coun
         return FAIL(SMFAR_ERR_ARGUMENT, "scatter: the root's array of inputs is NULL");
     enum smfar_status status = api_check_buffers("scatter", recv, recv, count, (int)dtype);
     if (status == SMFAR_OK && is_root)
-        status = check_parts("scatter", comm, send, count, (int)dtype);
+        status = check_parts("scatter", comm, recv, send, count, (int)dtype);
     if (status == SMFAR_OK) status = check_root("scatter", comm, root);
     if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_SCATTER, count, (int)dtype, &call);

@@ -247,8 +247,8 @@ SMFAR_EXPORT enum smfar_status smfar_window_reserve(smfar_comm *comm, size_t byt
  * has made with a handle that can be shared as a file descriptor, or lie in the window, and must
  * stay until it is deregistered. What is registered already is not mapped again, and stays mapped
  * until each of its registrations has been ended. *id_out becomes a number for that; it is 0 where
- * every rank's lies in the window. Blocks the host. SMFAR_ERR_UNSUPPORTED, on every rank, for memory of which a rank
- * has no such handle. */
+ * every rank's lies in the window. Blocks the host. SMFAR_ERR_UNSUPPORTED, on every rank, for
+ * memory of which a rank has no such handle. */
 SMFAR_EXPORT enum smfar_status smfar_window_register(smfar_comm *comm, const void *ptr,
                                                      size_t bytes, uint64_t *id_out);
 
@@ -260,6 +260,10 @@ SMFAR_EXPORT enum smfar_status smfar_window_deregister(smfar_comm *comm, uint64_
  *
  * They run one after another in the order of the calls, whatever their streams: one on another
  * stream waits for what is on the last one's stream then, which must still exist.
+ *
+ * An input and an output of one call lie apart or, where it is said, are the same; those that share
+ * a part of their memory are refused. In what has several of them, an output may also lie where
+ * another rank's input does, exactly.
  *
  * On a stream that is being captured a collective becomes part of the CUDA graph instead: it has no
  * number, and replays must come in the same order on every rank, one graph after the other. The

@@ -69,10 +69,11 @@ void collective_count(const struct planned *planned, uint64_t bytes, uint64_t st
 
 static inline size_t lesser(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Do the two share memory? NULL shares none. */
-static inline int overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
+/* Do the two share memory? NULL shares none, nor does nothing. */
+static inline int overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
-    return a && a < b + b_bytes && b < a + a_bytes;
+    uintptr_t at = (uintptr_t)a, other = (uintptr_t)b;
+    return at && a_bytes && b_bytes && at < other + b_bytes && other < at + a_bytes;
 }
 
 /* How a tensor comes into the window. */

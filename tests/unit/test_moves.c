@@ -202,6 +202,34 @@ static void check_across(const struct seat *seat, size_t count)
     smfar_window_free(seat->comm, window);
 }
 
+/* An input and an output that share all but one element. */
+static void refuse_shifted(const struct seat *seat)
+{
+    enum { MANY = 1000 };
+    int rank = seat->rank, other = (rank + 1) % seat->ranks;
+    int32_t *shifted = seat->send[other] + 1;
+    smfar_comm *comm = seat->comm;
+    const void *const *send = (const void *const *)seat->send;
+    void *recv[MOST_RANKS];
+    memcpy(recv, seat->recv, sizeof recv);
+    recv[other] = shifted;
+    const enum smfar_status found[] = {
+        smfar_all_reduce(send[other], shifted, MANY, SMFAR_I32, SMFAR_SUM, comm, NULL),
+        smfar_reduce(send[other], shifted, MANY, SMFAR_I32, SMFAR_SUM, 0, rank, comm, NULL),
+        smfar_broadcast(send[other], shifted, MANY, SMFAR_I32, rank, comm, NULL),
+        smfar_all_gather(send[other], recv, MANY, SMFAR_I32, comm, NULL),
+        smfar_all_gather_into(send[other], shifted, MANY, SMFAR_I32, comm, NULL),
+        smfar_reduce_scatter(send, shifted, MANY, SMFAR_I32, SMFAR_SUM, 0, comm, NULL),
+        smfar_reduce_scatter_from(send[other], shifted, MANY, SMFAR_I32, SMFAR_SUM, 0, comm, NULL),
+        smfar_all_to_all(send, recv, MANY, SMFAR_I32, comm, NULL),
+        smfar_gather(send[other], recv, MANY, SMFAR_I32, rank, comm, NULL),
+        smfar_scatter(send, shifted, MANY, SMFAR_I32, rank, comm, NULL),
+    };
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++)
+        EXPECT(found[i] == SMFAR_ERR_ARGUMENT, "call %zu: %s", i, smfar_status_name(found[i]));
+    EXPECT_HAS(smfar_last_error(), "share part of their memory; they must be apart, or the same");
+}
+
 static void refuse(const struct seat *seat)
 {
     const void *const *send = (const void *const *)seat->send;
@@ -215,6 +243,7 @@ static void refuse(const struct seat *seat)
     EXPECT_EQ(smfar_gather(send[0], NULL, 1, SMFAR_I32, seat->rank, comm, NULL),
               SMFAR_ERR_ARGUMENT);
     EXPECT_EQ(smfar_all_to_all(send, NULL, 1, SMFAR_I32, comm, NULL), SMFAR_ERR_ARGUMENT);
+    refuse_shifted(seat);
     must(smfar_barrier(comm, NULL));
     wait_last(seat);
 }
