@@ -158,6 +158,11 @@ SMFAR_EXPORT enum smfar_status smfar_comm_init_rank(const struct smfar_id *id, i
  * NULL or in a forked child. */
 SMFAR_EXPORT void smfar_comm_finalize(smfar_comm *comm);
 
+/* 1 once smfar_comm_finalize has seen that nothing uses this rank's memory any more. 0 before, and
+ * where that could not be seen, also where CUDA graphs are left: some rank's device may then still
+ * write to what is registered, which must stay until the process ends. */
+SMFAR_EXPORT int smfar_comm_quiet(const smfar_comm *comm);
+
 /* Ends the communicator, after smfar_comm_finalize if that has not been called. What could not be
  * seen to have ended keeps its memory until the process ends. NULL is allowed, and so is a forked
  * child, which gives back nothing. Memory allocated in the window must no longer be used, and no
@@ -245,10 +250,10 @@ SMFAR_EXPORT enum smfar_status smfar_window_reserve(smfar_comm *comm, size_t byt
 /* Collective, with the same `bytes` on every rank. Has collectives use this rank's [ptr, ptr +
  * bytes) without staging, over peers: every rank maps it. It must be device memory that cuMemCreate
  * has made with a handle that can be shared as a file descriptor, or lie in the window, and must
- * stay until it is deregistered. What is registered already is not mapped again, and stays mapped
- * until each of its registrations has been ended. *id_out becomes a number for that; it is 0 where
- * every rank's lies in the window. Blocks the host. SMFAR_ERR_UNSUPPORTED, on every rank, for
- * memory of which a rank has no such handle. */
+ * stay until it is deregistered, or as smfar_comm_quiet says. What is registered already is not
+ * mapped again, and stays mapped until each of its registrations has been ended. *id_out becomes a
+ * number for that; it is 0 where every rank's lies in the window. Blocks the host.
+ * SMFAR_ERR_UNSUPPORTED, on every rank, for memory of which a rank has no such handle. */
 SMFAR_EXPORT enum smfar_status smfar_window_register(smfar_comm *comm, const void *ptr,
                                                      size_t bytes, uint64_t *id_out);
 

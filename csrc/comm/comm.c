@@ -188,18 +188,26 @@ void smfar_comm_finalize(smfar_comm *comm)
     watchdog_stop(comm);
 }
 
+int smfar_comm_quiet(const smfar_comm *comm)
+{
+    return comm && atomic_load(&comm->finalized) && comm->quiet;
+}
+
 void smfar_comm_destroy(smfar_comm *comm)
 {
     if (!comm || comm->owner_pid != (int)getpid()) return;
     smfar_comm_finalize(comm);
     int drained = comm->quiet;
     uint32_t graphs = drained ? 0 : graphs_left(comm);
+    size_t registered = drained || !comm->window ? 0 : registered_bytes(comm->window);
     if (graphs)
-        log_info("%u graphs hold collectives of this group; its memory stays until the process "
-                 "ends",
-                 graphs);
+        log_info("%u graphs hold collectives of this group; its memory, and %zu bytes that are "
+                 "registered, stay until the process ends",
+                 graphs, registered);
     else if (!drained)
-        log_warn("kernels of this group may still run; its memory stays until the process ends");
+        log_warn("kernels of this group may still run; its memory, and %zu bytes that are "
+                 "registered, must stay until the process ends",
+                 registered);
     if (drained && comm->retained && comm_enter(comm) == SMFAR_OK) {
         destroy_gpu_objects(comm);
         comm_leave(comm);

@@ -66,6 +66,8 @@ Communicator::~Communicator() {
     return;
   }
   finalize();
+  // some device may still write there, which the core says in its log
+  if (!smfar_comm_quiet(comm_)) new auto(std::move(held_));
   WithoutGil released;
   smfar_comm_destroy(comm_);
 }

@@ -74,7 +74,8 @@ class Communicator {
 
   void setTimeout(milliseconds timeout);
 
-  // Keeps what the core uses under this number, until told otherwise or for good.
+  // Keeps what the core uses under this number, until told otherwise or the communicator has ended
+  // and nothing uses its memory any more.
   void hold(uint64_t number, std::shared_ptr<void> used);
   void letGo(uint64_t number);
 

@@ -19,7 +19,8 @@ class Registered {
 
   // Collective, once: of threads that call it together one does it, and the others wait. After a
   // refusal it can be called again. Once it is done, another call does nothing, nor does one for a
-  // group that has failed or ended: the tensor's memory is then kept as long as the communicator.
+  // group that has failed or ended: the tensor's memory is then kept as long as the communicator,
+  // and for good where a device may still write to it.
   void drop();
 
  private:

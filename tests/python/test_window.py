@@ -3,6 +3,7 @@ memory that the driver can share. tests/gpu/test_memory.py has PyTorch's own all
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 import torch
@@ -210,3 +211,28 @@ def deregister_in_threads():
 
 def test_threads_that_deregister_at_once(ranks):
     ranks.run(deregister_in_threads)
+
+
+def fail_with_a_late_rank():
+    """Rank 1's stream has been left in a collective that failed, and it has not ended the group."""
+    mine = smfar.Options(window_bytes=4 * MIB, timeout=timedelta(seconds=2))
+    group = dist.new_group(pg_options=mine)
+    tensor = empty_after_looking()
+    place, registered = tensor.data_ptr(), smfar.register(tensor, group)
+    if dist.get_rank() == 1:
+        with pytest.raises(dist.DistBackendError):
+            dist.all_reduce(tensor, group=group)
+    dist.barrier()
+    del tensor, registered
+    if dist.get_rank() == 0:
+        dist.destroy_process_group(group)
+        del group
+    dist.barrier()
+    if dist.get_rank() == 1:
+        dist.destroy_process_group(group)
+        del group
+    assert empty_after_looking().data_ptr() != place  # rank 0 has kept it
+
+
+def test_kept_where_a_device_may_still_write(fresh_ranks):
+    fresh_ranks(2).run(fail_with_a_late_rank)
