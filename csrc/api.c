@@ -12,24 +12,31 @@
  * that names the rank; the host waits a little longer, so that this error wins. */
 enum { GRACE_MS = 5000 };
 
-enum smfar_status api_enter(struct smfar_comm *comm)
+enum smfar_status api_enter_by(struct smfar_comm *comm, pthread_mutex_t *lock)
 {
-    if (!comm) return FAIL(SMFAR_ERR_ARGUMENT, "the communicator is NULL");
     /* before the lock, which a thread of the parent may have held at the fork */
     enum smfar_status status = comm_check_process(comm);
     if (status != SMFAR_OK) return status;
-    pthread_mutex_lock(&comm->lock);
+    pthread_mutex_lock(lock);
     status = comm_check(comm);
     if (status == SMFAR_OK) status = comm_enter(comm);
-    if (status != SMFAR_OK) pthread_mutex_unlock(&comm->lock);
+    if (status != SMFAR_OK) pthread_mutex_unlock(lock);
     return status;
 }
 
-void api_leave(struct smfar_comm *comm)
+void api_leave_by(struct smfar_comm *comm, pthread_mutex_t *lock)
 {
     comm_leave(comm);
-    pthread_mutex_unlock(&comm->lock);
+    pthread_mutex_unlock(lock);
 }
+
+enum smfar_status api_enter(struct smfar_comm *comm)
+{
+    if (!comm) return FAIL(SMFAR_ERR_ARGUMENT, "the communicator is NULL");
+    return api_enter_by(comm, &comm->lock);
+}
+
+void api_leave(struct smfar_comm *comm) { api_leave_by(comm, &comm->lock); }
 
 /* ---- state ---- */
 
@@ -90,7 +97,8 @@ enum smfar_status smfar_comm_wait(smfar_comm *comm, uint64_t sequence, int64_t t
 enum smfar_status smfar_stream_order(smfar_comm *comm, smfar_stream before, smfar_stream after)
 {
     CUevent event = NULL;
-    enum smfar_status status = api_enter(comm);
+    if (!comm) return FAIL(SMFAR_ERR_ARGUMENT, "the communicator is NULL");
+    enum smfar_status status = api_enter_by(comm, &comm->side_lock);
     if (status != SMFAR_OK) return status;
     struct driver *driver = comm->driver;
     CU(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
@@ -98,7 +106,7 @@ enum smfar_status smfar_stream_order(smfar_comm *comm, smfar_stream before, smfa
     CU(cuStreamWaitEvent, after, event, 0);
 fail:
     if (event) CU_WARN(cuEventDestroy, event);
-    api_leave(comm);
+    api_leave_by(comm, &comm->side_lock);
     return status;
 }
 

@@ -9,6 +9,11 @@
 enum smfar_status api_enter(struct smfar_comm *comm);
 void api_leave(struct smfar_comm *comm);
 
+/* The same with another of its locks, for calls that need not wait for one which holds comm->lock
+ * until every rank has called (courier_meet, allocations). */
+enum smfar_status api_enter_by(struct smfar_comm *comm, pthread_mutex_t *lock);
+void api_leave_by(struct smfar_comm *comm, pthread_mutex_t *lock);
+
 /* A call with nothing but these set. */
 struct call api_call(struct smfar_comm *comm, smfar_stream stream, enum collective collective,
                      uint64_t count);

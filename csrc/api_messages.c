@@ -7,17 +7,18 @@ static enum smfar_status post(struct smfar_comm *comm, struct mail_order *order,
 {
     const char *what = order->receives ? "recv" : "send";
     int any = order->receives && order->peer == SMFAR_ANY_RANK;
-    if (comm && !any && (order->peer < 0 || order->peer >= comm->ranks))
+    if (!comm) return FAIL(SMFAR_ERR_ARGUMENT, "the communicator is NULL");
+    if (!any && (order->peer < 0 || order->peer >= comm->ranks))
         return FAIL(SMFAR_ERR_ARGUMENT, "%s: rank %d is not one of the %d ranks", what, order->peer,
                     comm->ranks);
     if (order->bytes && !order->buffer)
         return FAIL(SMFAR_ERR_ARGUMENT, "%s: the buffer is NULL", what);
     if (ending) order->ending = *ending;
-    enum smfar_status status = api_enter(comm);
+    enum smfar_status status = api_enter_by(comm, &comm->side_lock);
     if (status != SMFAR_OK) return status;
     if (order->after) status = capture_refuse(comm, order->after, what);
     if (status == SMFAR_OK) status = mail_post(comm, order, request_out);
-    api_leave(comm);
+    api_leave_by(comm, &comm->side_lock);
     return status;
 }
 

@@ -390,7 +390,8 @@ SMFAR_EXPORT enum smfar_status smfar_all_to_all_v(const void *const *send, const
  * They concern two ranks, run beside the collectives, and are matched by sender, receiver and tag;
  * those of one tag in the order of the calls. At most 32 messages of a pair wait to be matched at
  * once, further ones come after them. A message that has no partner within the timeout, or whose
- * sizes differ, fails the communicator on every rank. */
+ * sizes differ, fails the communicator on every rank. A message may be posted while another
+ * thread's call waits for the other ranks. */
 
 /* One message under way. Freed by its owner at any time, also after the communicator. */
 typedef struct smfar_request smfar_request;

@@ -66,7 +66,8 @@ struct smfar_comm {
     struct plan_path plan_path;   /* this rank's; rank 0's counts */
     struct plan_table plan_table; /* rank 0's */
 
-    pthread_mutex_t lock; /* one call at a time */
+    pthread_mutex_t lock;      /* one call at a time; held while it waits for other ranks' calls */
+    pthread_mutex_t side_lock; /* one message, or order of streams, that is posted at a time */
     CUstream stream;
     CUevent order;        /* recorded behind the last collective */
     CUstream last_stream; /* where that was */

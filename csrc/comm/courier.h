@@ -14,8 +14,12 @@
 enum smfar_status courier_open(struct smfar_comm *comm);
 void courier_free(struct smfar_comm *comm);
 
-/* Blocks until every rank has called, at most the timeout: where in its window rank r wants what
- * others copy to it, or 0 for its staging slot. The same on every rank. */
+/* Blocks until every rank has called, at most the timeout. The communicator's lock is kept
+ * meanwhile, since other threads' collectives must come after this one, whose steps are not
+ * enqueued yet; what need not does without the lock: aborts, the watchdog, queries, waits, reports,
+ * messages, orders of streams. (smfar_comm_released takes it once the group has failed, which ends
+ * this wait.) Leaves: where in its window rank r wants what others copy to it, or 0 for its staging
+ * slot. The same on every rank. */
 enum smfar_status courier_meet(const struct call *call, uint64_t places[SMFAR_MAX_RANKS]);
 
 /* Rank r's address for what goes `at` bytes into its tensor, or to `slot_at` in its slot. */

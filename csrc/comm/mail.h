@@ -32,8 +32,8 @@ struct mail_order {
     struct smfar_ending ending;
 };
 
-/* Under the communicator's lock and context. The buffer must stay until the request has ended. With
- * `request_out` NULL nobody but `ending` hears of it. */
+/* Under the communicator's side_lock and context. The buffer must stay until the request has ended.
+ * With `request_out` NULL nobody but `ending` hears of it. */
 enum smfar_status mail_post(struct smfar_comm *comm, const struct mail_order *order,
                             smfar_request **request_out);
 

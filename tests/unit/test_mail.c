@@ -164,6 +164,36 @@ static void beside_collectives(smfar_comm *comm, int rank)
     EXPECT_EQ(data, rank == 2 ? 0 : rank);
 }
 
+static void *move_nothing(void *comm)
+{
+    static const size_t none[RANKS];
+    const void *send[RANKS] = {NULL};
+    void *recv[RANKS] = {NULL};
+    must(smfar_all_to_all_v(send, none, recv, none, SMFAR_U8, comm, NULL));
+    return NULL;
+}
+
+/* Rank 0 sends while another thread of it is in a call that returns once all ranks have called,
+ * which rank 1 does only when it has the message. */
+static void beside_waiting_calls(smfar_comm *comm, int rank)
+{
+    uint64_t before = smfar_comm_sequence(comm);
+    pthread_t thread;
+    int32_t data = rank;
+    if (rank == 0) {
+        REQUIRE(pthread_create(&thread, NULL, move_nothing, comm) == 0, "no thread");
+        while (smfar_comm_sequence(comm) == before)
+            usleep(100);
+        must(smfar_stream_order(comm, smfar_comm_stream(comm), smfar_comm_stream(comm)));
+        end(send_to(comm, &data, 4, 1, 9));
+        pthread_join(thread, NULL);
+        return;
+    }
+    if (rank == 1) end(receive(comm, &data, 4, 0, 9));
+    EXPECT_EQ(data, rank == 1 ? 0 : rank);
+    move_nothing(comm);
+}
+
 static void exchange_numbers(smfar_comm *comm, int32_t *numbers)
 {
     static const size_t counts[RANKS] = {1, 1, 1};
@@ -230,6 +260,7 @@ static void work_well(struct ranks_thread *me)
     if (me->rank < 2) keep_order(comm, me->rank);
     from_any(comm, me->rank);
     beside_collectives(comm, me->rank);
+    beside_waiting_calls(comm, me->rank);
     around_messages(comm, me->rank);
     tell_ending(comm, me->rank);
     EXPECT_EQ(smfar_send(&none, 4, RANKS, 0, comm, NULL, NULL, &none), SMFAR_ERR_ARGUMENT);
