@@ -141,7 +141,7 @@ conformance: lib
 apps: lib
 	@$(PY) tests/apps/run.py --venv build/apps || [ $$? = 77 ]
 
-# the barrier between ranks, for spin; 77: there is none, and it has said so
+# the barrier between ranks and the push, for spin; 77: there is none, and it has said so
 model: $(VENV)/ready
 	@$(PY) tests/model/run.py || [ $$? = 77 ]
 

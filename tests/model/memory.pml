@@ -1,5 +1,5 @@
-/* The barrier's model, first part: the variants' options, the state, data as causality sees it, words
- * and their wait. barrier.pml says what it is about. */
+/* First part of the models of the barrier and of the push: the variants' options, the state, data as
+ * causality sees it, words and their wait. barrier.pml and push.pml say what they are about. */
 
 /* ---- a variant: sizes, who does what, and what goes wrong outside ---- */
 
@@ -52,10 +52,13 @@
 
 /* ---- state ---- */
 
-/* Phases count modulo 16 and begin where they are about to wrap. */
+/* Phases count modulo an even number and begin where they are about to wrap. */
+#ifndef WRAP
+#define WRAP 16
+#endif
 #define FIRST 13
-#define LATER(phase, by) (((phase) + by) % 16)
-#define AHEAD(got, phase) (((got) - (phase) + 16) % 16)
+#define LATER(phase, by) (((phase) + by) % WRAP)
+#define AHEAD(got, phase) (((got) - (phase) + WRAP) % WRAP)
 #ifdef ONE_LINE
 #define LINE(phase) 0
 #else
@@ -67,7 +70,9 @@
 #define NONE 255
 
 /* Cell (b, s, c): of rank b's chunk, piece c of share s, which rank s reduces. */
+#ifndef CELLS
 #define CELLS (N * N * B)
+#endif
 #define CELL(b, s, c) (((b) * N + (s)) * B + (c))
 #define INPUT(l) (2 * (l))
 #define RESULT(l) (2 * (l) + 1)

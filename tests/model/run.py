@@ -1,7 +1,7 @@
-"""Checks the barrier's model, barrier.pml, with spin: variants in which its properties must hold,
-and variants with a planted fault, of which it must find the consequence named. Ends with 0 when
-every variant gave what was expected, 1 when one did not, 77 when there is no spin. Words given as
-arguments select variants by name.
+"""Checks the models of the barrier and of the push, barrier.pml and push.pml, with spin: variants
+in which properties must hold, and variants with a planted fault, of which they must find the
+consequence named. Ends with 0 when every variant gave what was expected, 1 when one did not, 77
+when there is no spin. Words given as arguments select variants by name; the push's begin with it.
 """
 
 import os
@@ -29,6 +29,8 @@ AHEAD = "ahead"  # a wait found a word of a later phase than its own
 # What a failed assertion means: a piece of its text, as spin prints it.
 MEANING = (
     ("good||lost", RACE),
+    ("violated fresh", RACE),
+    ("violated right", RACE),
     ("!(last)", RACE),
     ("offset[", RACE),
     ("violated good", SPOILT),
@@ -41,7 +43,7 @@ MEANING = (
     ("invalid end state", STUCK),
 )
 
-CASES = (
+BARRIER = (
     # name, options, what it must give
     ("in the window, 2 ranks of 2 blocks", "", HOLDS),
     ("in the window, 2 ranks of 3 blocks", "B=3 L=1", HOLDS),
@@ -108,6 +110,43 @@ CASES = (
     ("fault: a failure is told after the launch", "TIMEOUT TELL_LATE B=1 L=1", SPOILT),
 )
 
+PUSH = (
+    ("push: 2 ranks of 1 block, 2 packets", "B=1 L=4", HOLDS),
+    ("push: 2 ranks of 2 blocks, 1 packet", "C=1", HOLDS),
+    ("push: 2 ranks of 2 blocks, 2 packets", "L=2", HOLDS),
+    ("push: 2 blocks beside 1, 2 packets", "SMALL=2", HOLDS),
+    ("push: 3 ranks of 1 block", "N=3 B=1 C=1", HOLDS),
+    ("push: through the switch", "TO_ITSELF B=1 L=4", HOLDS),
+    ("push: a two-shot between", "B=1 L=5 TWOSHOTS=8", HOLDS),
+    ("push: two barriers between", "B=1 L=5 BARRIERS=20", HOLDS),
+    ("push: a rank is missing, waits time out", "MISSING TIMEOUT B=1", HOLDS),
+    ("push: any wait may time out", "TIMEOUT B=1 L=2", HOLDS),
+    ("push: any wait may time out, 4 launches", "TIMEOUT B=1 C=1 L=4", HOLDS),
+    ("push: any wait may time out, a barrier between", "TIMEOUT B=1 C=1 BARRIERS=4", HOLDS),
+    ("push: the host aborts", "ABORT B=1", HOLDS),
+    ("push: the host aborts, 2 blocks", "ABORT AT_ONCE C=1 L=2", HOLDS),
+    ("push: a rank has another hash", "ODD_HASH B=1", HOLDS),
+    ("push: a rank has another hash, waits time out", "ODD_HASH TIMEOUT B=1 C=1", HOLDS),
+    # planted faults
+    ("push fault: one set of boxes", "ONE_SET B=1 C=1", RACE),
+    ("push fault: phases wrap at an odd number", "WRAP=15 B=1 C=1", RACE),
+    ("push fault: the epoch is not written", "EPOCH_STAYS B=1 C=1", RACE),
+    ("push fault: packets are not cleared", "NO_CLEAR B=1 C=1", RACE),
+    ("push fault: no wait for the phase", "NO_WAIT B=1 C=1", RACE),
+    ("push fault: arriving without release", "NO_RELEASE B=1 C=1", RACE),
+    ("push fault: waiting without acquire", "NO_ACQUIRE B=1 C=1", RACE),
+    ("push fault: flags are not looked at", "NO_FLAG B=1 C=1", RACE),
+    ("push fault: one flag for two packets", "ONE_FLAG B=1", RACE),
+    ("push fault: its own packet is not awaited", "OWN_AT_ONCE TO_ITSELF B=1 C=1", RACE),
+    ("push fault: end count relaxed", "RELAXED_COUNT_OUT", RACE),
+    ("push fault: hashes are not compared", "NO_HASH ODD_HASH B=1 C=1", MISSED),
+    ("push fault: waits do not time out", "MISSING B=1 C=1", STUCK),
+    ("push fault: polls do not give up", "TIMEOUT ONLY=0 POLLS_BLIND L=2", STUCK),
+    ("push fault: launches after a failure go on", "TIMEOUT NO_FAILED_CHECK B=1 C=1", RACE),
+)
+
+CASES = [("barrier.pml", *case) for case in BARRIER] + [("push.pml", *case) for case in PUSH]
+
 
 def meaning(said):
     """What pan found."""
@@ -128,13 +167,13 @@ def run(command, folder):
         return subprocess.CompletedProcess(command, 1, f"no end within {LIMIT_S} s", "")
 
 
-def check(options, cc):
+def check(model, options, cc):
     """What a variant gives, its states, and the seconds that the search took."""
     with tempfile.TemporaryDirectory() as folder:
         for path in FOLDER.glob("*.pml"):
             shutil.copy(path, folder)
         flags = [f"-D{option}" for option in options.split()]
-        made = run(["spin", *flags, "-a", "barrier.pml"], folder)
+        made = run(["spin", *flags, "-a", model], folder)
         if not Path(folder, "pan.c").exists():
             return made.stdout + made.stderr, 0, 0
         search = ["-DSAFETY", "-DCOLLAPSE", "-DVECTORSZ=2048", "-DMEMLIM=2048"]
@@ -153,11 +192,11 @@ def main():
         print("model: skipped, no spin (it is a package of Debian and Ubuntu)")
         return 77
     cc = os.environ.get("CC") or "cc"
-    cases = [c for c in CASES if all(word in c[0] for word in sys.argv[1:])]
+    cases = [c for c in CASES if all(word in c[1] for word in sys.argv[1:])]
     surprises = 0
     with ThreadPoolExecutor(2) as pool:
-        results = pool.map(lambda case: check(case[1], cc), cases)
-        for (name, _, expected), (got, states, seconds) in zip(cases, results, strict=True):
+        results = pool.map(lambda case: check(case[0], case[2], cc), cases)
+        for (_, name, _, expected), (got, states, seconds) in zip(cases, results, strict=True):
             mark = "ok  " if got == expected else "FAIL"
             print(f"{mark}  {name:<54} {got:<12} {states:>9} states {seconds:6.1f} s", flush=True)
             if got != expected:
