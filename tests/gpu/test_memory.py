@@ -226,6 +226,30 @@ def test_register_expandable_segments(ranks, monkeypatch, count):
     ranks.stop()
 
 
+def register_twice():
+    """A part of what is registered stays in the window until its own registration ends."""
+    here = device()
+    dist.all_reduce(torch.zeros(1, device=here))
+    whole = torch.empty(3_000_000, device=here)
+    part = whole[1_000_000:]
+    outer, inner = smfar.register(whole), smfar.register(part)
+    with smfar.algorithm("twoshot_peer"):
+        before = staged()
+        outer.deregister()
+        check_sum(part, 1)
+        assert staged() == before
+        inner.deregister()
+        check_sum(part, 2)
+        assert staged() > before
+
+
+def test_registrations_that_lie_in_others(ranks, monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    ranks.stop()  # the ranks get the variable when they start
+    ranks.run(register_twice)
+    ranks.stop()
+
+
 def register_what_cannot_be():
     tensor = torch.empty(1000, device=device())
     with pytest.raises(NotImplementedError, match="expandable_segments:True"):
