@@ -13,8 +13,8 @@ GLOO = {
     "test_sparse_all_reduce_sum": "sparse tensors are refused on purpose",
 }
 NCCL = {
-    "test_batch_isend_irecv_self_nccl": "a group's first call on GPUs, which this one is, has to be "
-    "made by every rank, as torch.distributed says of batch_isend_irecv",
+    "test_batch_isend_irecv_self_nccl": "a group's first call on GPUs, which this one is, has to "
+    "be made by every rank, as torch.distributed says of batch_isend_irecv",
     "test_ddp_profiling_execution_trace": "asks for the name nccl",
 }
 EXCEPTIONS = {"gloo": GLOO, "nccl": NCCL}
