@@ -2,6 +2,7 @@
 
 import importlib
 
+import data
 import torch
 from torch.overrides import TorchFunctionMode
 
@@ -26,6 +27,22 @@ class MadeOn(TorchFunctionMode):
 def call(device, module, name, arguments):
     """module.name(*arguments), module of tests/python, on `device` or what it gives when called."""
     function = getattr(importlib.import_module(f"python.{module}"), name)
-    with MadeOn(device() if callable(device) else device):
-        function(*arguments)
+    here = device() if callable(device) else device
+    data.places.append(here)
+    try:
+        with MadeOn(here):
+            function(*arguments)
+    finally:
+        data.places.pop()
     return True
+
+
+def train(device, module, name, run=None, arguments=()):
+    """The same of functions that use data.home(), and what they return."""
+    functions = importlib.import_module(f"python.{module}")
+    data.places.append(device())
+    try:
+        given = () if run is None else (getattr(functions, run), *arguments)
+        return getattr(functions, name)(*given)
+    finally:
+        data.places.pop()

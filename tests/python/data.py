@@ -1,6 +1,7 @@
 """Inputs that differ per rank and iteration, and what collectives must make of them."""
 
 import torch
+import torch.distributed as dist
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -15,6 +16,15 @@ MOVABLE = [
     torch.float8_e4m3fn,
 ]
 SIZES = [0, 1, 2, 3, 7, 15, 16, 17, 255, 256, 257, 4095, 4096, 4097, 100_003]
+
+
+CPU = torch.device("cpu")
+places = [CPU]  # tests/gpu puts a GPU here
+
+
+def home(group=None):
+    """Where the tensors of a test are that can be on GPUs, too; over gloo they stay on the CPU."""
+    return CPU if group is not None and dist.get_backend(group) == "gloo" else places[-1]
 
 
 def numbers(rank, iteration, count, dtype):

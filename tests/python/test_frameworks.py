@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.checkpoint as checkpoint
+from data import home
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -28,11 +29,12 @@ TWO_AND_FOUR = pytest.mark.parametrize("ranks", [2, 4], indirect=True)
 
 def network():
     torch.manual_seed(7)
-    return nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 12))
+    return nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 12)).to(home())
 
 
 def batch(rank, step):
-    return torch.randn(6, 12, generator=torch.Generator().manual_seed(100 * step + rank))
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(6, 12, generator=generator).to(home())
 
 
 def parameters_of(module):
@@ -88,7 +90,7 @@ def test_ddp(ranks, variant):
 
 
 def shard_fully(steps=3):
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(home().type, (dist.get_world_size(),))
     model, alone = network(), network()
     for layer in model:
         if isinstance(layer, nn.Linear):
@@ -105,7 +107,8 @@ def shard_fully(steps=3):
             optimizer.zero_grad()
     full = torch.cat([p.full_tensor().detach().flatten() for p in model.parameters()])
     torch.testing.assert_close(full, parameters_of(alone), rtol=1e-5, atol=1e-6)
-    assert {"all_gather", "reduce_scatter"} <= {p.collective for p in smfar.report()}
+    paths = smfar.report(device=home())
+    assert {"all_gather", "reduce_scatter"} <= {p.collective for p in paths}
 
 
 @TWO_AND_FOUR
@@ -114,7 +117,7 @@ def test_fsdp(ranks):
 
 
 def tensor_parallel():
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
+    mesh = init_device_mesh(home().type, (dist.get_world_size(),), mesh_dim_names=("tp",))
     model, alone = network(), network()
     parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     x = batch(0, 0)
@@ -133,7 +136,7 @@ def test_tensor_parallel(ranks):
 
 def redistribute():
     n = dist.get_world_size()
-    mesh = init_device_mesh("cpu", (n,))
+    mesh = init_device_mesh(home().type, (n,))
     whole = torch.arange(n * n * 6.0).view(2 * n, 3 * n)
     rows = distribute_tensor(whole, mesh, [Shard(0)])
     columns = rows.redistribute(mesh, [Shard(1)])  # an all-to-all
@@ -151,7 +154,7 @@ def test_dtensors_change_their_layout(ranks):
 
 
 def two_dimensions():
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    mesh = init_device_mesh(home().type, (2, 2), mesh_dim_names=("dp", "tp"))
     for name in ("dp", "tp"):
         tensor = torch.tensor([float(dist.get_rank())])
         dist.all_reduce(tensor, group=mesh.get_group(name))
@@ -208,7 +211,7 @@ def test_coalesced_functional_collectives(ranks):
 
 
 def save_and_load(folder):
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(home().type, (dist.get_world_size(),))
     whole = torch.arange(40.0).view(8, 5)
     state = {"weight": distribute_tensor(whole, mesh, [Shard(0)]), "step": 3}
     checkpoint.save(state, checkpoint_id=folder)

@@ -5,6 +5,7 @@ pipeline schedules."""
 import pytest
 import torch
 import torch.distributed as dist
+from data import home
 from torch import nn
 from torch.distributed.algorithms import Join
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -23,9 +24,9 @@ STEPS = 50
 TWO_AND_FOUR = pytest.mark.parametrize("ranks", [2, 4], indirect=True)
 
 
-def network():
+def network(group=None):
     torch.manual_seed(7)
-    return nn.Sequential(
+    made = nn.Sequential(
         nn.Linear(16, 48),
         nn.LayerNorm(48),
         nn.GELU(),
@@ -33,19 +34,20 @@ def network():
         nn.GELU(),
         nn.Linear(48, 5),
     )
+    return made.to(home(group))
 
 
-def batch(rank, step):
+def batch(rank, step, group):
     """Something that can be learnt: which of the first five inputs is the largest."""
     inputs = torch.randn(24, 16, generator=torch.Generator().manual_seed(1000 * step + rank))
-    return inputs, inputs[:, :5].argmax(1)
+    return inputs.to(home(group)), inputs[:, :5].argmax(1).to(home(group))
 
 
 def train(model, optimizer, group, dtype=torch.float32):
     """The mean loss over ranks, step by step."""
     losses = []
     for step in range(STEPS):
-        inputs, labels = batch(dist.get_rank(), step)
+        inputs, labels = batch(dist.get_rank(), step, group)
         loss = nn.functional.cross_entropy(model(inputs.to(dtype)).float(), labels)
         optimizer.zero_grad()
         loss.backward()
@@ -68,7 +70,7 @@ def compare(run, *arguments):
     assert losses[-1] < 0.8 * losses[0], losses
     assert losses == pytest.approx(theirs, rel=0.01)
     dist.destroy_process_group(gloo)
-    return parameters
+    return parameters.cpu()
 
 
 def run_alike(ranks, *arguments):
@@ -81,7 +83,7 @@ def run_alike(ranks, *arguments):
 
 def ddp(group, variant):
     model = DistributedDataParallel(
-        network(),
+        network(group),
         process_group=group,
         # PowerSGD calls collectives in futures' callbacks: those of several buckets have no order
         bucket_cap_mb=25 if variant == "power" else 0.005,
@@ -107,14 +109,14 @@ def test_ddp(ranks, variant):
 
 def uneven(group):
     """Rank r has r batches more than rank 0: the others join in with zeros meanwhile."""
-    model = DistributedDataParallel(network(), process_group=group)
+    model = DistributedDataParallel(network(group), process_group=group)
     optimizer = ZeroRedundancyOptimizer(
         model.parameters(), torch.optim.SGD, process_group=group, lr=0.1
     )
     losses = []
     with Join([model, optimizer]):
         for step in range(STEPS + dist.get_rank()):
-            inputs, labels = batch(dist.get_rank(), step)
+            inputs, labels = batch(dist.get_rank(), step, group)
             loss = nn.functional.cross_entropy(model(inputs), labels)
             optimizer.zero_grad()
             loss.backward()
@@ -129,7 +131,7 @@ def test_join_with_uneven_inputs(ranks):
 
 
 def zero(group, parameters_as_bucket_view):
-    model = DistributedDataParallel(network(), process_group=group)
+    model = DistributedDataParallel(network(group), process_group=group)
     optimizer = ZeroRedundancyOptimizer(
         model.parameters(),
         torch.optim.Adam,
@@ -154,9 +156,9 @@ def test_zero_redundancy_optimizer(ranks, views):
 
 
 def fsdp(group, dtype):
-    mesh = DeviceMesh.from_group(group, "cpu")
+    mesh = DeviceMesh.from_group(group, home(group).type)
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
-    model = network()
+    model = network(group)
     for layer in model:
         if isinstance(layer, nn.Linear):
             fully_shard(layer, mesh=mesh, mp_policy=policy)
@@ -174,12 +176,12 @@ def test_fsdp(ranks, dtype):
 
 def hybrid():
     """Shards inside pairs, replicas across them: each shard must be its replica's to the bit."""
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    mesh = init_device_mesh(home().type, (2, 2), mesh_dim_names=("replicate", "shard"))
     model = network()
     fully_shard(model, mesh=mesh)
     losses = train(model, torch.optim.AdamW(model.parameters(), lr=0.01), dist.group.WORLD)
     assert losses[-1] < 0.8 * losses[0]
-    return losses, flat(p.to_local() for p in model.parameters())
+    return losses, flat(p.to_local() for p in model.parameters()).cpu()
 
 
 def test_hybrid_shards(ranks):
@@ -201,7 +203,7 @@ SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": Schedu
 
 def layers(count):
     torch.manual_seed(3)
-    return [nn.Sequential(nn.Linear(12, 12), nn.Tanh()) for _ in range(count)]
+    return [nn.Sequential(nn.Linear(12, 12), nn.Tanh()).to(home()) for _ in range(count)]
 
 
 def distance(output, target):
@@ -214,9 +216,7 @@ def pipeline(name):
     chunks = 2 if name == "interleaved" else 1
     whole = nn.Sequential(*layers(n * chunks))
     mine = layers(n * chunks)[me::n]  # stages go round
-    stages = [
-        PipelineStage(mine[i], me + i * n, n * chunks, torch.device("cpu")) for i in range(chunks)
-    ]
+    stages = [PipelineStage(mine[i], me + i * n, n * chunks, home()) for i in range(chunks)]
     schedule = SCHEDULES[name](
         stages if chunks > 1 else stages[0], n_microbatches=MICROBATCHES, loss_fn=distance
     )
@@ -224,7 +224,7 @@ def pipeline(name):
     theirs = torch.optim.SGD(whole.parameters(), lr=0.2)
     for step in range(10):
         generator = torch.Generator().manual_seed(step)
-        inputs, target = torch.randn(2, 4 * MICROBATCHES, 12, generator=generator)
+        inputs, target = torch.randn(2, 4 * MICROBATCHES, 12, generator=generator).to(home())
         losses = []
         arguments = (inputs,) if me == 0 else ()
         last = {"target": target, "losses": losses} if me == n - 1 else {}
