@@ -11,9 +11,9 @@
 /* More than a block's shared memory holds of a row, by this at least. */
 enum { KEEP_BYTES = 47104, LONGER = 600, MOST_ROWS = 60 };
 
-/* Rows of a length that an element or a few vectors make, or whole tiles of a warp; now and then
- * one that is very long, among few ranks and where nothing goes element by element: else it takes
- * longer than a wait may. */
+/* Rows of a length that an element or a few vectors make, or whole tiles of a warp, perhaps with an
+ * element or a few vectors behind them; now and then one that is very long, among few ranks and
+ * where nothing goes element by element: else it takes longer than a wait may. */
 void norm_step_draw(struct check_case *c, struct norm_step *step_out)
 {
     uint64_t state = c->seed;
@@ -23,7 +23,8 @@ void norm_step_draw(struct check_case *c, struct norm_step *step_out)
     int slow = c->ranks > 3 || c->place != IN_WINDOW ||
                c->offset % (int)(16 / ref_bytes(kernel_rows[c->id].dtype));
     if (random_below(&state, 4) == 0) {
-        hidden = (512u << random_below(&state, slow ? 1 : 3)) + (random_below(&state, 4) ? 0 : 3);
+        static const size_t more[] = {0, 0, 0, 0, 3, 40};
+        hidden = (512u << random_below(&state, slow ? 1 : 3)) + more[random_below(&state, 6)];
         c->count = hidden * (1 + random_below(&state, slow ? 2 : 4));
     }
     if (random_below(&state, 8) == 0 && !slow)

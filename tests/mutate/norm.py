@@ -149,7 +149,14 @@ NORM = [
     mutation(
         "norm: a tile is alone where another of the row follows",
         "norm_whole.ptxh",
-        "    setp.ge.and.u32 %alone, %x, %vectors, %alone; \\\n",
+        "    and.pred %alone, %alone, %last; \\\n",
+        kernels=PEER,
+    ),
+    mutation(
+        "norm: a tile is alone for the lanes that have nothing of the next",
+        "norm_whole.ptxh",
+        "    and.pred %alone, %alone, %last; \\\n",
+        "    add.u32 %x, %index, %step; \\\n    setp.ge.and.u32 %alone, %x, %vectors, %alone; \\\n",
         kernels=PEER,
     ),
     mutation(

@@ -200,11 +200,16 @@ static void stand(struct seat *seat)
 
 static void all_layouts(struct ranks_thread *me)
 {
-    static const size_t sizes[][2] = {{0, 8}, {1, 33}, {3, 16}, {7, 1}, {64, 100}, {40, 257}};
+    /* the last has two vectors more than a block's warps have in whole tiles, and fits no short
+     * step */
+    static const size_t sizes[][2] = {{0, 8},    {1, 33},   {3, 16},  {7, 1},
+                                      {64, 100}, {40, 257}, {2, 8200}};
+    const struct options *options = me->extra;
+    size_t count = sizeof sizes / sizeof *sizes - (options->chunk_bytes != 0);
     struct seat seat;
-    sit(&seat, me, me->extra);
-    ask(((const struct options *)me->extra)->algorithm);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    sit(&seat, me, options);
+    ask(options->algorithm);
+    for (size_t i = 0; i < count; i++)
         run_layouts(&seat, sizes[i][0], sizes[i][1]);
     stand(&seat);
 }
