@@ -1,4 +1,5 @@
-"""kernels.def and ptx/ agree: every row has its file, every file a row, and no row comes twice."""
+"""kernels.def and ptx/ agree: every row has its file, every file a row, and no row comes twice. And
+ptx/README.md names every file that the kernels are made of."""
 
 import re
 import sys
@@ -19,6 +20,12 @@ def main():
         f"{name} is neither _mc nor _peer"
         for name in listed
         if name[-3:] != "_mc" and name[-5:] != "_peer"
+    ]
+    readme = (ROOT / "ptx" / "README.md").read_text()
+    faults += [
+        f"ptx/README.md does not name {path.name}"
+        for path in (ROOT / "ptx").glob("*.ptx*")
+        if f"`{path.name}`" not in readme
     ]
     print("\n".join(sorted(faults)) or f"{len(rows)} kernels in {len(files)} files")
     return bool(faults or not rows)
