@@ -24,8 +24,30 @@ static void deliver(struct ptx_warp *w, const struct ptx_strand *s,
     ptx_alu_set_predicate(w, in->d, yes ? PTX_ALL_LANES : 0, s->mask);
 }
 
+/* Lanes of one warp must come to an aligned barrier at one instruction, and none may stay away: PTX
+ * leaves open what a GPU does else. */
+static int is_aligned(struct ptx_warp *w, unsigned id)
+{
+    const struct ptx_strand *first = NULL;
+    uint32_t here = 0;
+    for (unsigned i = 0; i < w->strands; i++) {
+        const struct ptx_strand *s = &w->strand[i];
+        if (s->state != STRAND_AT_BARRIER || s->barrier != id) continue;
+        if (!first) first = s;
+        if (s->pc == first->pc) here |= s->mask;
+    }
+    if (!first || here == w->alive) return 1;
+    const struct ptx_insn *in = &w->machine->kernel->code[first->pc];
+    if (!(in->flags & FLAG_ALIGNED)) return 1;
+    ptx_machine_fail(w, in, PTX_TRAP, "of a warp's lanes 0x%x only 0x%x came to an aligned barrier",
+                     w->alive, here);
+    return 0;
+}
+
 static void release(struct ptx_block *block, unsigned id)
 {
+    for (uint32_t n = 0; n < block->warps; n++)
+        if (!is_aligned(&block->warp[n], id)) return;
     for (uint32_t n = 0; n < block->warps; n++) {
         struct ptx_warp *w = &block->warp[n];
         for (unsigned i = 0; i < w->strands; i++) {

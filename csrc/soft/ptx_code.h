@@ -81,6 +81,7 @@ enum ptx_flag {
     FLAG_ROUND_MUST = 8, /* rows: one of them must be given */
     FLAG_NEAREST = 16    /* rows: .rn alone may be given */
 };
+enum { FLAG_ALIGNED = 32 }; /* of a barrier: a warp's lanes come to it as one */
 
 struct ptx_insn;
 struct ptx_warp;

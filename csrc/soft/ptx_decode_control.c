@@ -289,13 +289,20 @@ static void decode_bar_warp(struct ptx_parser *p)
     p->insn.v[0] = ptx_operand_in(p, 0, T_b32);
 }
 
+/* What is called bar is aligned; barrier is where it says so. */
+static void take_aligned(struct ptx_parser *p)
+{
+    if (ptx_decode_take(p, "aligned") || !strncmp(p->opcode, "bar.", 4))
+        p->insn.flags |= FLAG_ALIGNED;
+}
+
 /* bar.red: d, number [, threads], [!]p */
 static void decode_bar_red(struct ptx_parser *p)
 {
     static const char *const ops[] = {"popc", "and", "or", NULL};
     int op = ptx_decode_choose(p, ops);
     if (op < 0) ptx_decode_bad(p);
-    ptx_decode_take(p, "aligned");
+    take_aligned(p);
     enum ptx_type type = ptx_decode_type(p);
     if (type != (op == 0 ? T_u32 : T_pred)) ptx_decode_bad(p);
     ptx_decode_end(p);
@@ -321,7 +328,7 @@ static void decode_bar(struct ptx_parser *p)
     }
     int arrive = ptx_decode_take(p, "arrive");
     if (!arrive && !ptx_decode_take(p, "sync")) ptx_decode_bad(p);
-    ptx_decode_take(p, "aligned");
+    take_aligned(p);
     ptx_decode_end(p);
     ptx_operand_count(p, arrive ? 2 : 1, 2);
     p->insn.choice = arrive ? BARRIER_ARRIVE : BARRIER_SYNC;

@@ -296,6 +296,17 @@ static void test_barrier_and_exits(void)
            out[32], out[95], out[96]);
 }
 
+/* Lanes may come to barrier.sync, which is not aligned, from two places. */
+static void test_barrier_across_branches(void)
+{
+    uint32_t out[64] = {0};
+    struct harness h = {.block = 64, .param = {(uintptr_t)out}};
+    harness_ok(&h, "",
+               MINE "setp.lt.u32 %p,%lane,9; @%p bra LOW; barrier.sync 0; bra DONE;"
+                    "LOW: barrier.sync 0; DONE: st.global.u32 [%o],7;");
+    EXPECT(out[0] == 7 && out[63] == 7, "barrier.sync: %u %u", out[0], out[63]);
+}
+
 /* One half of the warps produces, the other consumes: bar.arrive and bar.sync with counts. */
 static uint32_t handed_over(unsigned i) { return i < 32 ? 0 : i - 32 + 500; }
 
@@ -441,6 +452,11 @@ static void test_traps(void)
     expect_trap("half waits for the other",
                 MINE "setp.lt.u32 %p,%lane,9; @%p bra L; bar.warp.sync -1; exit; L: bar.sync 0,64;",
                 64, "deadlock");
+    expect_trap("lanes of a warp at two aligned barriers",
+                MINE "setp.lt.u32 %p,%lane,9; @%p bra L; bar.sync 0; exit; L: bar.sync 0;", 64,
+                "of a warp's lanes 0xffffffff only 0x");
+    expect_trap("half of each warp", MINE "setp.lt.u32 %p,%lane,16; @%p barrier.sync.aligned 1,32;",
+                64, "aligned");
     expect_trap("not a member", MINE "redux.sync.add.u32 %x,%lane,2;", 32, "member");
     expect_trap("barrier 16", MINE "mov.u32 %x,16; bar.sync %x;", 32, "barrier 16");
 }
@@ -464,6 +480,7 @@ int main(void)
     test_bar_warp_across_branches();
     test_barrier_and_shared();
     test_barrier_and_exits();
+    test_barrier_across_branches();
     test_arrive();
     test_barrier_reductions();
     test_blocks_wait_for_each_other();
