@@ -11,10 +11,11 @@ struct registered {
     uint64_t id;
     /* the registration in whose memory rank r's lies already, or 0: it stays as long as this one */
     uint64_t in[SMFAR_MAX_RANKS];
-    int ended;        /* deregistered, but the memory of others that have not been lies in it */
-    CUdeviceptr base; /* where the caller has my memory */
-    size_t bytes, at; /* how much; where it begins in my view */
-    size_t taken;     /* where the address space for all ranks begins, in every view */
+    size_t place, asked; /* where mine lies there, in my view, and how much */
+    int ended;           /* deregistered, but the memory of others that have not been lies in it */
+    CUdeviceptr base;    /* where the caller has my memory */
+    size_t bytes, at;    /* how much; where it begins in my view */
+    size_t taken;        /* where the address space for all ranks begins, in every view */
     struct segment *segments;
 };
 
@@ -162,15 +163,15 @@ static const struct registered *holder_of(const struct window *window, size_t of
     return entry && bytes <= entry->bytes - (offset - entry->at) ? entry : NULL;
 }
 
-/* 1 where nothing has to be mapped: *in_out then becomes the registration that it lies in, if it
- * does not lie in the heap. */
-static int needs_nothing(struct window *window, const void *ptr, size_t bytes, uint64_t *in_out)
+/* 1 where nothing has to be mapped: *place_out then becomes where it lies, and *in_out the
+ * registration that it lies in, if it does not lie in the heap. */
+static int needs_nothing(struct window *window, const void *ptr, size_t bytes, size_t *place_out,
+                         uint64_t *in_out)
 {
-    size_t offset;
     if (bytes == 0) return 1;
-    if (!window_offset(window, registered_view(window, ptr, bytes), bytes, &offset)) return 0;
+    if (!window_offset(window, registered_view(window, ptr, bytes), bytes, place_out)) return 0;
     const struct registered *holder =
-        heap_find(&window->heap, offset) ? NULL : holder_of(window, offset, bytes);
+        heap_find(&window->heap, *place_out) ? NULL : holder_of(window, *place_out, bytes);
     if (holder) *in_out = holder->id;
     return 1;
 }
@@ -189,10 +190,11 @@ enum smfar_status registered_add(struct window *window, struct exchange *exchang
 {
     struct pieces pieces = {0};
     uint64_t in = 0;
+    size_t place = 0;
     struct registered *entry = calloc(1, sizeof(*entry));
     enum smfar_status status =
         entry ? SMFAR_OK : FAIL(SMFAR_ERR_MEMORY, "no memory for the window's table");
-    if (status == SMFAR_OK && !needs_nothing(window, ptr, bytes, &in))
+    if (status == SMFAR_OK && !needs_nothing(window, ptr, bytes, &place, &in))
         status = find_pieces(window, (CUdeviceptr)(uintptr_t)ptr, bytes, &pieces);
     TRY(exchange_agree(exchange, status, "finding the memory to register"));
     TRY(exchange_all_gather(exchange, &in, sizeof(in), entry->in));
@@ -202,6 +204,8 @@ enum smfar_status registered_add(struct window *window, struct exchange *exchang
         entry->id = *id_out = ++window->registrations;
         entry->base = pieces.base;
         entry->bytes = pieces.bytes;
+        entry->place = place;
+        entry->asked = bytes;
         log_info("registered %zu bytes, in %zu allocations", pieces.bytes, pieces.count);
         pthread_mutex_lock(&window->lock);
         entry->next = window->registered;
@@ -226,13 +230,41 @@ int registered_there(const struct window *window, uint64_t id)
     return entry && !entry->ended;
 }
 
+static int share_some(size_t at, size_t bytes, size_t other, size_t other_bytes)
+{
+    return at < other + other_bytes && other < at + bytes;
+}
+
+/* Does anything that has not ended lie in this allocation of mine, of one that has? */
+static int is_kept(const struct window *window, const struct registered *entry,
+                   const struct segment *segment)
+{
+    int me = window->rank, kept = 0;
+    for (const struct registered *other = window->registered; other; other = other->next)
+        kept |= !other->ended && other->in[me] == entry->id &&
+                share_some(other->place, other->asked, segment->at[me], segment->bytes[me]);
+    return kept;
+}
+
+static int all_kept(const struct window *window, const struct registered *entry, size_t offset,
+                    size_t bytes)
+{
+    int me = window->rank, kept = 1;
+    for (const struct segment *segment = entry->segments; segment; segment = segment->next)
+        if (share_some(offset, bytes, segment->at[me], segment->bytes[me]))
+            kept &= is_kept(window, entry, segment);
+    return kept;
+}
+
 void *registered_view(const struct window *window, const void *ptr, size_t bytes)
 {
     uint64_t at = (uint64_t)(uintptr_t)ptr;
-    for (const struct registered *entry = window->registered; entry; entry = entry->next)
-        if (at >= entry->base && at - entry->base < entry->bytes &&
-            bytes <= entry->bytes - (at - entry->base))
-            return (void *)(uintptr_t)(window->peer[window->rank] + entry->at + (at - entry->base));
+    for (const struct registered *entry = window->registered; entry; entry = entry->next) {
+        uint64_t inside = at - entry->base;
+        if (at >= entry->base && inside < entry->bytes && bytes <= entry->bytes - inside &&
+            (!entry->ended || all_kept(window, entry, entry->at + inside, bytes)))
+            return (void *)(uintptr_t)(window->peer[window->rank] + entry->at + inside);
+    }
     return (void *)(uintptr_t)ptr;
 }
 

@@ -24,7 +24,9 @@ int registered_there(const struct window *window, uint64_t id);
 void registered_drop(struct window *window, uint64_t id);
 void registered_drop_all(struct window *window);
 
-/* Where [ptr, ptr + bytes) lies in my view, if it is registered memory; else `ptr`. */
+/* Where [ptr, ptr + bytes) lies in my view, if it is registered memory; else `ptr`. Of what has
+ * been dropped, the driver's allocations count in which another registration lies: others are their
+ * owner's to free, and other memory may be at their addresses. */
 void *registered_view(const struct window *window, const void *ptr, size_t bytes);
 
 /* 1 when these bytes of my view are registered memory of mine. */

@@ -40,20 +40,34 @@ static void cu(CUresult result) { REQUIRE(result == CUDA_SUCCESS, "the driver sa
 
 /* ---- memory that another allocator has made ---- */
 
-static void allocate(struct seat *seat, int shareable)
+/* One of the allocations. */
+static void map_page(struct seat *seat, int i, int shareable)
 {
     struct driver *driver = seat->driver;
+    CUdeviceptr at = seat->base + (CUdeviceptr)i * PAGE;
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, seat->comm->device}};
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, seat->comm->device},
                               CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     if (shareable) prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    cu(driver->cuMemAddressReserve(&seat->base, PAGES * PAGE, 0, 0, 0));
-    for (int i = 0; i < PAGES; i++) {
-        cu(driver->cuMemCreate(&seat->handle[i], PAGE, &prop, 0));
-        cu(driver->cuMemMap(seat->base + (CUdeviceptr)i * PAGE, PAGE, 0, seat->handle[i], 0));
-    }
-    cu(driver->cuMemSetAccess(seat->base, PAGES * PAGE, &access, 1));
+    cu(driver->cuMemCreate(&seat->handle[i], PAGE, &prop, 0));
+    cu(driver->cuMemMap(at, PAGE, 0, seat->handle[i], 0));
+    cu(driver->cuMemSetAccess(at, PAGE, &access, 1));
+}
+
+/* By other memory at the same addresses. */
+static void replace(struct seat *seat, int i)
+{
+    cu(seat->driver->cuMemUnmap(seat->base + (CUdeviceptr)i * PAGE, PAGE));
+    cu(seat->driver->cuMemRelease(seat->handle[i]));
+    map_page(seat, i, 1);
+}
+
+static void allocate(struct seat *seat, int shareable)
+{
+    cu(seat->driver->cuMemAddressReserve(&seat->base, PAGES * PAGE, 0, 0, 0));
+    for (int i = 0; i < PAGES; i++)
+        map_page(seat, i, shareable);
     /* ranks begin at unequal places, in different allocations */
     CUdeviceptr seam = seat->base + PAGE + (CUdeviceptr)(seat->rank % 2) * PAGE;
     seat->data = (int32_t *)(uintptr_t)(seam - 4096 * (CUdeviceptr)(seat->rank + 1));
@@ -234,6 +248,34 @@ static void register_again(struct ranks_thread *me)
     stand_up(&seat);
 }
 
+/* Once the outer of two has ended, its owner may free what the inner has no part of, and have other
+ * memory at the same addresses. */
+static void free_outer(struct ranks_thread *me)
+{
+    struct seat seat;
+    uint64_t outer, inner;
+    sit_down(me, &seat);
+    allocate(&seat, 1);
+    void *base = (void *)(uintptr_t)seat.base;
+    must(smfar_window_register(seat.comm, base, PAGES * PAGE, &outer));
+    must(smfar_window_register(seat.comm, base, PAGE, &inner));
+    must(smfar_window_deregister(seat.comm, outer));
+    for (int i = 1; i < PAGES; i++)
+        replace(&seat, i);
+    sum(&seat, (int32_t *)(uintptr_t)(seat.base + 2 * PAGE) - COUNT / 2, "twoshot_peer");
+    uint64_t before = staged(&seat);
+    sum(&seat, (int32_t *)(uintptr_t)(seat.base + 4096), "twoshot_peer");
+    EXPECT_EQ(staged(&seat), before);
+    must(smfar_window_register(seat.comm, seat.data - 1, 4 * (COUNT + 2), &outer));
+    run_all(&seat, seat.data);
+    must(smfar_window_deregister(seat.comm, inner));
+    run_all(&seat, seat.data);
+    must(smfar_window_deregister(seat.comm, outer));
+    EXPECT_EQ(registered_now(&seat), 0);
+    release(&seat);
+    stand_up(&seat);
+}
+
 /* One rank has its tensor in the window; the others register theirs. */
 static void register_some(struct ranks_thread *me)
 {
@@ -404,6 +446,7 @@ int main(void)
         struct group group = {no_multicast};
         ranks_run(RANKS, register_memory, &group);
         ranks_run(RANKS, register_again, &group);
+        ranks_run(RANKS, free_outer, &group);
         ranks_run(RANKS, register_some, &group);
         ranks_run(RANKS, refuse, &group);
         ranks_run(RANKS, grow, &group);
