@@ -163,7 +163,7 @@ static int outlast_calls(struct smfar_comm *comm)
     struct timespec until = thread_deadline(CLOCK_MONOTONIC, wait_ms);
     if (pthread_mutex_clocklock(&comm->lock, CLOCK_MONOTONIC, &until) != 0) return 0;
     pthread_mutex_unlock(&comm->lock);
-    pthread_mutex_lock(&comm->side_lock); /* which nobody holds for long */
+    if (pthread_mutex_clocklock(&comm->side_lock, CLOCK_MONOTONIC, &until) != 0) return 0;
     pthread_mutex_unlock(&comm->side_lock);
     return 1;
 }
