@@ -41,6 +41,14 @@ at::Tensor Buffers::read(const at::Tensor& tensor) {
   return keep(tensor.detach().clone(at::MemoryFormat::Contiguous));
 }
 
+at::Tensor Buffers::readBefore(const std::vector<at::Tensor>& outputs, const at::Tensor& tensor) {
+  checkTensor(tensor, collective_);
+  const bool shared = std::any_of(outputs.begin(), outputs.end(), [&](const at::Tensor& output) {
+    return shareMemory(rangeOf(output), rangeOf(tensor));
+  });
+  return shared ? keep(tensor.detach().clone(at::MemoryFormat::Contiguous)) : read(tensor);
+}
+
 void Buffers::checkWritable(const at::Tensor& tensor) const {
   checkTensor(tensor, collective_);
   SMFAR_CHECK_ARGUMENT(at::has_internal_overlap(tensor) != at::MemOverlap::Yes,

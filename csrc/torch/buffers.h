@@ -24,6 +24,9 @@ class Buffers {
   // or both. Elements that are written must not share memory.
   at::Tensor read(const at::Tensor& tensor);
   at::Tensor write(const at::Tensor& tensor);
+
+  // As read, of values that are used after `outputs` are written: a copy where they share memory.
+  at::Tensor readBefore(const std::vector<at::Tensor>& outputs, const at::Tensor& tensor);
   at::Tensor update(const at::Tensor& tensor);
 
   // As update where this rank `writes`, else as read; refuses what only one of them would.

@@ -108,9 +108,11 @@ WorkPtr Group::reduceUnequal(const at::Tensor& output, const Tensors& parts,
   const double scale = scaleOf(options.reduceOp);
   Buffers buffers(names.name);
   std::vector<Flat> send;
-  for (const at::Tensor& part : parts) {
-    buffers.checkApart(output, part);
-    send.push_back(flatNumbers(buffers.read(part)));
+  for (size_t root = 0; root < parts.size(); root++) {
+    buffers.checkApart(output, parts[root]);
+    const bool mine = root == static_cast<size_t>(rank_);
+    send.push_back(
+        flatNumbers(buffers.readBefore(mine ? Tensors{} : Tensors{output}, parts[root])));
   }
   const Flat receive = flatNumbers(buffers.write(output));
   return launch(planOf(names, parts, {output}, options.asyncOp, buffers), [&](smfar_comm* comm,
@@ -245,7 +247,9 @@ WorkPtr Group::gatherUnequal(const Tensors& parts, const at::Tensor& input, bool
   const Names names{OpType::ALLGATHER, "all_gather", "smfar:all_gather"};
   checkOwn(parts, input, rank_, names.name, "output");
   Buffers buffers(names.name);
-  const Flat send = flatBytes(buffers.read(input));
+  Tensors others = parts;
+  others.erase(others.begin() + rank_);
+  const Flat send = flatBytes(buffers.readBefore(others, input));
   std::vector<Flat> receive;
   for (const at::Tensor& part : parts) {
     buffers.checkApart(part, input);

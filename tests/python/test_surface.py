@@ -136,6 +136,27 @@ def test_an_input_may_be_any_of_the_outputs(ranks, count, place):
     ranks.run(inputs_among_outputs, count, place)
 
 
+def unequal_among_outputs():
+    """What a rank gives, or adds to another's, lies where it gets something of the same size."""
+    n, me = size(), rank()
+    rows = [1000 + (r == n - 1) for r in range(n)]
+    other = me if me == n - 1 else (me + 1) % (n - 1)
+    inputs = [anything(r, 0, rows[r], torch.float32) for r in range(n)]
+    outputs = [inputs[me].clone() if r == other else torch.empty(rows[r]) for r in range(n)]
+    dist.all_gather(outputs, outputs[other])
+    assert all(map(same_bits, outputs, inputs))
+    theirs = [numbers(r, 0, sum(rows), torch.float32) for r in range(n)]
+    parts = [part.clone() for part in theirs[me].split(rows)]
+    dist.reduce_scatter(parts[other], parts)
+    dist.all_reduce(reduced := theirs[me].clone())
+    assert same_bits(parts[other], reduced.split(rows)[me])
+
+
+@pytest.mark.parametrize("ranks", [3, 4], indirect=True)
+def test_an_input_of_unequal_size_may_be_any_of_the_outputs(ranks):
+    ranks.run(unequal_among_outputs)
+
+
 # ---- reductions ----
 
 
