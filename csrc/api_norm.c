@@ -30,13 +30,13 @@ static enum smfar_status check_weight(const struct smfar_rms_norm *norm)
     return api_check_buffers(what, norm->weight, norm->weight, norm->hidden, dtype);
 }
 
-static int owns_rows(const struct smfar_rms_norm *norm, const struct smfar_comm *comm)
+static size_t own_rows(const struct smfar_rms_norm *norm, const struct smfar_comm *comm)
 {
     size_t rank = (size_t)comm->rank, ranks = (size_t)comm->ranks;
-    return norm->rows * (rank + 1) / ranks > norm->rows * rank / ranks;
+    return norm->rows * (rank + 1) / ranks - norm->rows * rank / ranks;
 }
 
-static enum smfar_status check_sums(const struct smfar_rms_norm *norm, const void *recv,
+static enum smfar_status check_sums(const struct smfar_rms_norm *norm,
                                     const struct smfar_comm *comm)
 {
     size_t count = norm->rows * norm->hidden;
@@ -46,20 +46,50 @@ static enum smfar_status check_sums(const struct smfar_rms_norm *norm, const voi
         return FAIL(SMFAR_ERR_ARGUMENT, "%s: a residual or sums, but SMFAR_SUMS_NONE", what);
     case SMFAR_SUMS_SHARDED:
         return api_check_buffers(what, norm->residual, norm->residual,
-                                 comm && owns_rows(norm, comm) ? norm->hidden : 0,
-                                 (int)norm->dtype);
+                                 comm ? own_rows(norm, comm) * norm->hidden : 0, (int)norm->dtype);
     case SMFAR_SUMS_REPLICATED:
-        if (count && norm->sums == recv)
-            return FAIL(SMFAR_ERR_ARGUMENT, "%s: the sums go where the results go", what);
-        enum smfar_status status =
-            api_check_buffers(what, norm->sums, norm->sums, count, (int)norm->dtype);
-        return status == SMFAR_OK && norm->residual
-                   ? api_check_buffers(what, norm->residual, norm->residual, count,
-                                       (int)norm->dtype)
-                   : status;
+        return api_check_buffers(what, norm->residual ? norm->residual : norm->sums, norm->sums,
+                                 count, (int)norm->dtype);
     default:
         return FAIL(SMFAR_ERR_ARGUMENT, "%s: %d is no smfar_sums", what, (int)norm->sums_layout);
     }
+}
+
+/* What is given beside the tensor, and how much of it. */
+struct given {
+    const char *name;
+    const void *at;
+    size_t bytes;
+};
+
+static enum smfar_status check_apart(const struct given *one, const struct given *other)
+{
+    if (!overlap(one->at, one->bytes, other->at, other->bytes)) return SMFAR_OK;
+    return FAIL(SMFAR_ERR_ARGUMENT, "%s: the %s and the %s share memory; they must be apart", what,
+                one->name, other->name);
+}
+
+/* What is written shares memory with nothing that is read, but in the ways that smfar.h allows. */
+static enum smfar_status check_places(const void *send, const void *recv,
+                                      const struct smfar_rms_norm *norm,
+                                      const struct smfar_comm *comm)
+{
+    enum smfar_status status;
+    int sharded = norm->sums_layout == SMFAR_SUMS_SHARDED;
+    size_t row = norm->hidden * dtype_bytes((int)norm->dtype), all = norm->rows * row;
+    size_t weights = norm->weight ? norm->hidden * dtype_bytes((int)norm->weight_dtype) : 0;
+    const struct given inputs = {"inputs", send, all}, results = {"results", recv, all};
+    const struct given weight = {"weight", norm->weight, weights};
+    const struct given residual = {"residual", norm->residual,
+                                   sharded ? own_rows(norm, comm) * row : all};
+    const struct given sums = sharded ? residual : (struct given){"sums", norm->sums, all};
+    TRY(check_apart(&weight, &results));
+    TRY(check_apart(&weight, &sums));
+    TRY(check_apart(&residual, &results));
+    TRY(check_apart(&sums, &results));
+    TRY(check_apart(&sums, &inputs));
+fail:
+    return status;
 }
 
 static enum smfar_status check(const void *send, const void *recv,
@@ -70,7 +100,8 @@ static enum smfar_status check(const void *send, const void *recv,
     if (status == SMFAR_OK) status = check_weight(norm);
     if (status == SMFAR_OK)
         status = api_check_buffers(what, send, recv, norm->rows * norm->hidden, (int)norm->dtype);
-    return status == SMFAR_OK ? check_sums(norm, recv, comm) : status;
+    if (status == SMFAR_OK) status = check_sums(norm, comm);
+    return status == SMFAR_OK && comm ? check_places(send, recv, norm, comm) : status;
 }
 
 enum smfar_status smfar_all_reduce_rms_norm(const void *send, void *recv,

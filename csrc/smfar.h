@@ -364,10 +364,11 @@ struct smfar_rms_norm {
 
 /* recv = (s / sqrt(mean of s^2 in its row + eps)) * weight, where s = sum over ranks of send +
  * residual. The sum over ranks is rounded to the type, and so is that with the residual; statistics
- * are made in fp32 and the result is rounded once. send may equal recv. Where recv lies in the
- * window, nothing is staged; so does `sums`, which must then lie at the same place on every rank
- * (else SMFAR_ERR_MISMATCH), or on none in the window. Weight, eps and shapes must be the same on
- * every rank. */
+ * are made in fp32 and the result is rounded once. send may equal recv; weight, residual and sums
+ * share no memory with it, nor what is updated of these with send. Where recv lies in the window,
+ * nothing is staged; so does `sums`, which must then lie at the same place on every rank (else
+ * SMFAR_ERR_MISMATCH), or on none in the window. Weight, eps and shapes must be the same on every
+ * rank. */
 SMFAR_EXPORT enum smfar_status smfar_all_reduce_rms_norm(const void *send, void *recv,
                                                          const struct smfar_rms_norm *norm,
                                                          smfar_comm *comm, smfar_stream stream);
