@@ -45,9 +45,8 @@ def replace_section(text, topology, rows):
     Args:
         text: of a table, as `read` returns it; "" makes a new one.
         topology: "ranks=2 ranks_per_gpu=1 …", as smfar.describe says.
-
     """
-    lines = text.splitlines() or [HEAD]
+    lines = lines_of(text) or [HEAD]
     others, section, inside = [], [], False
     for line in lines:
         word, *rest = line.split(None, 1) or [""]
@@ -76,12 +75,23 @@ def read(path):
     if not os.path.exists(path):
         return ""
     _C.check_plan_table(str(path))
-    return pathlib.Path(path).read_text()
+    return text_of(path)
+
+
+def text_of(path):
+    """Also where comments hold what is no UTF-8: the core takes any bytes."""
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        return file.read()
+
+
+def lines_of(text):
+    """As the core counts them: other characters than "\\n" end no line."""
+    return [line.partition("\r")[0] for line in text.removesuffix("\n").split("\n") if text]
 
 
 def row_at(path, number):
     """The Row that line `number` of a table says, which the core has read and found right."""
-    lines = pathlib.Path(path).read_text().splitlines()
+    lines = lines_of(text_of(path))
     said = dict(field.split("=") for field in lines[number - 1].split()[1:])
     end = None if said["to"] == "end" else int(said["to"])
     shape = {name: int(said.get(name, 0)) for name in ("blocks", "threads", "chunk")}
@@ -93,5 +103,5 @@ def write(path, text):
     place = pathlib.Path(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = place.with_name(f"{place.name}.{os.getpid()}")
-    draft.write_text(text)
+    draft.write_text(text, encoding="utf-8", errors="surrogateescape")
     os.replace(draft, place)

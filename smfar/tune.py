@@ -117,7 +117,8 @@ def hand_over(path, text):
             return 0
     except OSError as error:
         print(f"tune: {path} cannot be written, so here it is: {error}", file=sys.stderr)
-    print(f"\n{text}", end="")
+    shown = text.encode(errors="surrogateescape").decode(errors="replace")
+    print(f"\n{shown}", end="")
     return 0 if path == "-" else 1
 
 

@@ -200,6 +200,17 @@ def test_a_section_is_known_by_its_fields_and_keeps_what_was_not_measured():
     assert plan_table.replace_section(text, mine + "2", []).startswith(text)
 
 
+def test_comments_may_hold_any_bytes(tmp_path):
+    path, mine = tmp_path / "table", "ranks=2 ranks_per_gpu=1 multicast=on device=Some GPU"
+    said = b"smfar plan table 1\n# caf\xe9\n# a page\x0c and a line\xe2\x80\xa8 end here\r\n"
+    path.write_bytes(said)
+    text = plan_table.replace_section(plan_table.read(path), mine, [Row(0, None, "twoshot_mc", 2)])
+    plan_table.write(path, text)
+    assert path.read_bytes().startswith(said.replace(b"\r", b"") + b"topology")
+    assert plan_table.read(path) == text  # which the core has found right
+    assert plan_table.row_at(path, 5) == Row(0, None, "twoshot_mc", 2)
+
+
 def test_where_programs_look(monkeypatch):
     monkeypatch.setenv("SMFAR_PLAN_TABLE", "my/table")
     assert plan_table.place() == "my/table"
