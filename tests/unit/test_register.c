@@ -272,6 +272,7 @@ static void free_outer(struct ranks_thread *me)
     run_all(&seat, seat.data);
     must(smfar_window_deregister(seat.comm, outer));
     EXPECT_EQ(registered_now(&seat), 0);
+    EXPECT_EQ(seat.comm->window->room.count, 0); /* addresses have come back, too */
     release(&seat);
     stand_up(&seat);
 }
