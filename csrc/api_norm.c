@@ -32,8 +32,8 @@ static enum smfar_status check_weight(const struct smfar_rms_norm *norm)
 
 static size_t own_rows(const struct smfar_rms_norm *norm, const struct smfar_comm *comm)
 {
-    size_t rank = (size_t)comm->rank, ranks = (size_t)comm->ranks;
-    return norm->rows * (rank + 1) / ranks - norm->rows * rank / ranks;
+    return rows_before(norm->rows, comm->rank + 1, comm->ranks) -
+           rows_before(norm->rows, comm->rank, comm->ranks);
 }
 
 static enum smfar_status check_sums(const struct smfar_rms_norm *norm,

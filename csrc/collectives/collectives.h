@@ -67,6 +67,12 @@ void share_of(size_t bytes, int ranks, int r, size_t *begin_out, size_t *end_out
 /* Counts the call on its path. */
 void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes);
 
+/* Of so many rows how many are the ranks' before r: its own begin there (smfar.h). */
+static inline size_t rows_before(size_t rows, int r, int ranks)
+{
+    return rows * (size_t)r / (size_t)ranks;
+}
+
 static inline size_t lesser(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Do the two share memory? NULL shares none, nor does nothing. */

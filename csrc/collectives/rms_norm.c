@@ -47,11 +47,11 @@ static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
 static void share_rows(const struct call *call, const struct smfar_rms_norm *norm, size_t begin,
                        size_t end, struct norm_kargs *args)
 {
-    size_t rank = (size_t)call->comm->rank, ranks = (size_t)call->comm->ranks;
+    int rank = call->comm->rank, ranks = call->comm->ranks;
     int sharded = norm->sums_layout == SMFAR_SUMS_SHARDED;
     size_t base = sharded ? 0 : begin, rows = sharded ? norm->rows : end - begin;
-    size_t first = greater(base + rows * rank / ranks, begin);
-    size_t last = lesser(base + rows * (rank + 1) / ranks, end);
+    size_t first = greater(base + rows_before(rows, rank, ranks), begin);
+    size_t last = lesser(base + rows_before(rows, rank + 1, ranks), end);
     args->first = (uint32_t)(first < last ? first - begin : 0);
     args->rows = (uint32_t)(first < last ? last - first : 0);
 }
@@ -71,10 +71,10 @@ static void place_sums(const struct call *call, const struct plan *plan,
                        const struct tensors *tensors, size_t at, struct norm_kargs *args)
 {
     const struct smfar_rms_norm *norm = tensors->norm;
-    size_t rank = (size_t)call->comm->rank, ranks = (size_t)call->comm->ranks;
     uint64_t residual = (uint64_t)(uintptr_t)norm->residual;
     args->kept = norm->sums_layout == SMFAR_SUMS_SHARDED;
-    if (args->kept) residual -= norm->rows * rank / ranks * tensors->row;
+    if (args->kept)
+        residual -= rows_before(norm->rows, call->comm->rank, call->comm->ranks) * tensors->row;
     if (norm->sums_layout != SMFAR_SUMS_NONE && norm->residual) args->residual = residual + at;
     if (norm->sums_layout != SMFAR_SUMS_REPLICATED) return;
     size_t behind = (plan->chunk * dtype_bytes((int)norm->dtype) + 15) / 16 * 16;

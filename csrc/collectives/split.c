@@ -28,9 +28,9 @@ static void cut_rows(struct split *split, int ranks)
 {
     size_t rows = split->norm->rows, row = split->norm->hidden * dtype_bytes(split->norm->dtype);
     size_t all = (size_t)ranks, most = split->plan->chunk / split->norm->hidden / all;
-    for (size_t r = 0; r < all; r++) {
-        size_t end = rows * (r + 1) / all, begin = rows * r / all + split->steps * most;
-        begin = lesser(begin, end);
+    for (int r = 0; r < ranks; r++) {
+        size_t end = rows_before(rows, r + 1, ranks);
+        size_t begin = lesser(rows_before(rows, r, ranks) + split->steps * most, end);
         split->part[r] = (struct part){begin * row, lesser(most, end - begin) * row};
     }
     split->last = (split->steps + 1) * most * all >= rows;
@@ -66,7 +66,7 @@ static void fill_rows(const struct call *call, const struct split *split, struct
 {
     const struct smfar_rms_norm *norm = split->norm;
     size_t row = norm->hidden * dtype_bytes(norm->dtype);
-    size_t own = norm->rows * (size_t)call->comm->rank / (size_t)call->comm->ranks * row;
+    size_t own = rows_before(norm->rows, call->comm->rank, call->comm->ranks) * row;
     if (norm->residual) args->residual = (uint64_t)(uintptr_t)norm->residual + leg.begin - own;
     args->kept = norm->residual != NULL;
     args->rows = (uint32_t)(leg.bytes / row);
