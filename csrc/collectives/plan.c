@@ -277,7 +277,7 @@ static void cut_chunk(const struct plan_query *query, struct plan *plan)
 {
     uint64_t ranks = (uint64_t)query->ranks, bytes = query->count * dtype_bytes(query->dtype);
     uint64_t elements = whole_lines(query, plan->row->chunk / ranks) * ranks;
-    uint64_t shortest = whole_lines(query, bytes / STEPS / ranks + 128) * ranks;
+    uint64_t shortest = whole_lines(query, bytes / STEPS / ranks + LINE) * ranks;
     plan->longer = plan->streams && bytes / STEPS >= plan->row->chunk && elements;
     if (plan->longer) elements = shortest;
     if (elements && elements < plan->chunk) plan->chunk = elements;

@@ -263,6 +263,12 @@ static void say_why_not(struct smfar_comm *comm)
              comm->multicast_reason);
 }
 
+/* Collective, after a trial that failed: it may have left ranks in different phases. */
+static enum smfar_status start_anew(struct smfar_comm *comm)
+{
+    return exchange_agree(comm->exchange, trial_reset_signals(comm), "resetting the signals");
+}
+
 /* Collective: the trials. Whatever they say, the communicator is usable afterwards. */
 static enum smfar_status try_multicast(struct smfar_comm *comm)
 {
@@ -280,8 +286,7 @@ static enum smfar_status try_multicast(struct smfar_comm *comm)
     }
     say_why_not(comm);
     window_drop_multicast(comm->window);
-    /* the trial may have left ranks in different phases */
-    return exchange_agree(comm->exchange, trial_reset_signals(comm), "resetting the signals");
+    return start_anew(comm);
 }
 
 /* Whether every rank's GPU has a switch that sums 8-bit floats; if not, the reason is recorded. */
@@ -313,8 +318,7 @@ static enum smfar_status try_float8(struct smfar_comm *comm)
     if (status == SMFAR_OK) return SMFAR_OK;
     log_warn("sums of 8-bit floats in the switch are %s; they go over peer memory",
              comm->float8_reason);
-    /* the trial may have left ranks in different phases */
-    return exchange_agree(comm->exchange, trial_reset_signals(comm), "resetting the signals");
+    return start_anew(comm);
 }
 
 /* Collective; on the communicator's context. */
