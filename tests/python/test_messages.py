@@ -124,6 +124,7 @@ def futures():
     reduced = dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()
     assert reduced[0].item() == n
     assert not late.is_completed()
+    dist.barrier()  # nobody sends before all have looked
     dist.send(torch.ones(1), (me + 1) % n, tag=5)
     late.wait()
 
