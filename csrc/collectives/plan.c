@@ -11,13 +11,9 @@
 enum {
     MC_BYTES = 128,
     PEER_BYTES = 256,
-    MC_THREADS = 1024,
-    PEER_THREADS = 512,
     PULL_THREADS = 1024, /* as many bytes in flight as one SM can keep */
     LEAST_THREADS = 128,
     SMALL_READS = 128 << 10, /* by default, of all ranks' data through the switch; see suits */
-    PUSH_MC_RANKS = 8,
-    ONESHOT_MC_RANKS = 7, /* and more, where there is a push */
     LINE = 128,
     VECTOR = 16,
     LEGS = 4,
@@ -102,7 +98,7 @@ static void shape(const struct plan_query *query, struct plan *plan)
     if (algorithm_is_push(plan->algorithm)) each = 16;
     if (each < 16) each = 16;
     uint64_t threads = (bytes_per_launch(query, plan) + each - 1) / each;
-    int most = multicast ? MC_THREADS : PEER_THREADS, budget = plan_budget(query, multicast);
+    int most = algorithm_rows[plan->algorithm].threads, budget = plan_budget(query, multicast);
     int extra = algorithm_is_push(plan->algorithm) ? 32 : 0; /* a warp that moves no data */
     spread(threads, most - extra, budget, plan);
     plan->threads += extra;
@@ -224,26 +220,22 @@ static void say_why(const struct plan_query *query, struct plan *plan)
 /* Is the algorithm, which can serve, worth it where nobody has asked for it?
  *
  * A push through the switch waits for others twice less than a two-shot, 2.7 us, but then each
- * thread waits for memory once per rank and vector, 0.33 us. So up to 8 ranks, and as much as the
- * threads of the usual blocks take by about one vector each; over a rank's link this, twice
- * SMALL_READS as packets, comes in 0.7 us. A one-shot waits once less, 1.4 us, and copies in, 0.7
- * us: from 7 ranks on that is less than a push. Its data, SMALL_READS, take 0.3 us. */
+ * thread waits for memory once per four ranks and vector, 0.33 us. So as much as the threads of the
+ * usual blocks take by one vector each, or two; over a rank's link this, twice SMALL_READS as
+ * packets, comes in 0.7 us. A one-shot waits once less, 1.4 us, copies in, 0.7 us, and its data,
+ * SMALL_READS, take 0.3 us: it is for what is not pushed. */
 static int suits(const struct plan_query *query, enum algorithm algorithm)
 {
     uint64_t bytes = query->count * dtype_bytes(query->dtype);
-    int small = bytes <= SMALL_READS / (uint64_t)query->ranks;
-    if (algorithm == ALGORITHM_PUSH_MC) return small && query->ranks <= PUSH_MC_RANKS;
-    if (algorithm == ALGORITHM_ONESHOT_MC)
-        return small &&
-               (query->ranks >= ONESHOT_MC_RANKS || kernel_of(query, ALGORITHM_PUSH_MC) == KERNELS);
-    return 1;
+    int is_small = bytes <= SMALL_READS / (uint64_t)query->ranks;
+    return is_small || (algorithm != ALGORITHM_PUSH_MC && algorithm != ALGORITHM_ONESHOT_MC);
 }
 
 /* The first that serves: what was asked for, what the table says, then the defaults. */
 static enum algorithm choose(const struct plan_query *query, const struct plan_row *row)
 {
     static const enum algorithm order[] = {
-        ALGORITHM_PULL_MC,      ALGORITHM_ONESHOT_MC,   ALGORITHM_PUSH_MC,
+        ALGORITHM_PULL_MC,      ALGORITHM_PUSH_MC,      ALGORITHM_ONESHOT_MC,
         ALGORITHM_TWOSHOT_MC,   ALGORITHM_PULL_PEER,    ALGORITHM_PUSH_PEER,
         ALGORITHM_ONESHOT_PEER, ALGORITHM_TWOSHOT_PEER, ALGORITHM_ANY};
     enum algorithm wish = query->hint.algorithm;

@@ -10,17 +10,17 @@ enum {
 };
 
 const struct algorithm_row algorithm_rows[ALGORITHMS] = {
-    [ALGORITHM_ANY] = {"any", 0, 0, 0},
-    [ALGORITHM_TWOSHOT_MC] = {"twoshot_mc", 1, 0, WHOLE_RESULT | ONE_RESULT},
-    [ALGORITHM_SPLIT_MC] = {"split_mc", 1, 0, WHOLE_RESULT},
-    [ALGORITHM_PUSH_MC] = {"push_mc", 1, 1, WHOLE_RESULT},
-    [ALGORITHM_ONESHOT_MC] = {"oneshot_mc", 1, 1, WHOLE_RESULT},
-    [ALGORITHM_PUSH_PEER] = {"push_peer", 0, 1, WHOLE_RESULT},
-    [ALGORITHM_ONESHOT_PEER] = {"oneshot_peer", 0, 1, WHOLE_RESULT},
-    [ALGORITHM_TWOSHOT_PEER] = {"twoshot_peer", 0, 0, WHOLE_RESULT | ONE_RESULT},
-    [ALGORITHM_SPLIT_PEER] = {"split_peer", 0, 0, WHOLE_RESULT},
-    [ALGORITHM_PULL_MC] = {"pull_mc", 1, 0, ONE_RESULT | PARTS},
-    [ALGORITHM_PULL_PEER] = {"pull_peer", 0, 0, ONE_RESULT | PARTS},
+    [ALGORITHM_ANY] = {"any", 0, 0, 0, 0},
+    [ALGORITHM_TWOSHOT_MC] = {"twoshot_mc", 1, 0, 1024, WHOLE_RESULT | ONE_RESULT},
+    [ALGORITHM_SPLIT_MC] = {"split_mc", 1, 0, 1024, WHOLE_RESULT},
+    [ALGORITHM_PUSH_MC] = {"push_mc", 1, 1, 768, WHOLE_RESULT},
+    [ALGORITHM_ONESHOT_MC] = {"oneshot_mc", 1, 1, 1024, WHOLE_RESULT},
+    [ALGORITHM_PUSH_PEER] = {"push_peer", 0, 1, 512, WHOLE_RESULT},
+    [ALGORITHM_ONESHOT_PEER] = {"oneshot_peer", 0, 1, 512, WHOLE_RESULT},
+    [ALGORITHM_TWOSHOT_PEER] = {"twoshot_peer", 0, 0, 512, WHOLE_RESULT | ONE_RESULT},
+    [ALGORITHM_SPLIT_PEER] = {"split_peer", 0, 0, 512, WHOLE_RESULT},
+    [ALGORITHM_PULL_MC] = {"pull_mc", 1, 0, 1024, ONE_RESULT | PARTS},
+    [ALGORITHM_PULL_PEER] = {"pull_peer", 0, 0, 512, ONE_RESULT | PARTS},
 };
 
 enum algorithm algorithm_named(const char *name)

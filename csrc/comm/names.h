@@ -39,6 +39,7 @@ struct algorithm_row {
     const char *name;
     int multicast;   /* it needs the switch */
     int whole;       /* a tensor goes in one launch, so there is a most that it takes */
+    int threads;     /* of a block, at most, for their registers */
     unsigned serves; /* a bit for each collective */
 };
 extern const struct algorithm_row algorithm_rows[ALGORITHMS];

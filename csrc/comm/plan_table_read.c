@@ -132,7 +132,7 @@ static enum smfar_status find_algorithm(const struct reader *it, const char *nam
 static enum smfar_status check_row(const struct reader *it, const struct plan_row *row)
 {
     const struct algorithm_row *facts = &algorithm_rows[row->algorithm];
-    int resident = it->section.resident_blocks, most = facts->multicast ? 1024 : 512;
+    int resident = it->section.resident_blocks, most = facts->threads;
     int is_push = row->algorithm == ALGORITHM_PUSH_PEER || row->algorithm == ALGORITHM_PUSH_MC;
     int fewest = is_push ? 64 : 32; /* a warp of it moves no data */
     if (row->from > row->to)

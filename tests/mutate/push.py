@@ -12,53 +12,63 @@ def of_push(name, file, old, new="", **more):
     return mutation("push: " + name, file, old, new, kernels=KERNEL, **more)
 
 
+AND_FLAG = "and.b32 %set##j, %set##j, %flag;"
+
+
 def without_flag(word, one):
     """One packet of the four is taken whatever its flag."""
-    move = f"    mov.b64 {{%v0{word}, %flag}}, %{one};\n"
-    return of_push(f"the flag of {one} not tested", AWAIT, move + AND_FLAG, move)
+    move = f"    mov.b64 {{%v##j##{word}, %flag}}, %one##j##{one};"
+    return of_push(f"the flag of packet {one} not tested", AWAIT, f"{move} {AND_FLAG}", move)
 
-
-AND_FLAG = "    and.b32 %set, %set, %flag;\n"
-
-# The loop over the ranks, from the last one down.
-DESCENDING = """        {
-            .reg .b32 %x;
-            .reg .b64 %y;
-            ld.param.u32 %x, [args+KARGS_STRIDE];
-            cvt.u64.u32 %stride, %x;
-            sub.u64 %y, %ranks64, 1;
-            mad.lo.u64 %box, %y, %stride, %box;
-            neg.s64 %stride, %stride;
-        }
-        mov.b32 %r, 0;
-RANK:
-#if !defined(PUSHES_TO_ITSELF)
-        {
-            .reg .b32 %x;
-            sub.u32 %x, %ranks, 1;
-            sub.u32 %x, %x, %r;
-            setp.ne.u32 %p, %x, %rank;
-        }
-"""
 
 PACKETS = [
     of_push(
         "no flag tested", AWAIT, "    setp.ne.u32 %p, %set, 0;\n", "    setp.ne.u32 %p, 1, 0;\n"
     ),
     of_push(
-        "the flag of one0 not tested",
+        "the flag of packet 0 not tested",
         AWAIT,
-        "    mov.b64 {%v0x, %set}, %one0;\n",
-        "    mov.b64 {%v0x, %set}, %one0;\n    mov.b32 %set, 1;\n",
+        "    mov.b64 {%v##j##x, %set##j}, %one##j##0; \\\n",
+        "    mov.b64 {%v##j##x, %set##j}, %one##j##0; mov.b32 %set##j, 1; \\\n",
     ),
-    without_flag("y", "one1"),
-    without_flag("z", "one2"),
-    without_flag("w", "one3"),
+    without_flag("y", 1),
+    without_flag("z", 2),
+    without_flag("w", 3),
     of_push(
         "any flag will do",
         AWAIT,
-        "    mov.b64 {%v0w, %flag}, %one3;\n" + AND_FLAG,
-        "    mov.b64 {%v0w, %flag}, %one3;\n    or.b32 %set, %set, %flag;\n",
+        "    mov.b64 {%v##j##w, %flag}, %one##j##3; " + AND_FLAG,
+        "    mov.b64 {%v##j##w, %flag}, %one##j##3; or.b32 %set##j, %set##j, %flag;",
+    ),
+    of_push(
+        "one rank's flags will do",
+        AWAIT,
+        "    and.b32 %set, %set, %set##j;\n",
+        "    or.b32 %set, %set, %set##j;\n",
+    ),
+    of_push(
+        "only the last rank's flags are looked at",
+        AWAIT,
+        "    and.b32 %set, %set, %set##j;\n",
+        "    mov.b32 %set, %set##j;\n",
+    ),
+    of_push(
+        "the wait is for one rank more",
+        AWAIT,
+        "    setp.lt.u32 %due##j, %x, %ranks; \\\n",
+        "    setp.le.u32 %due##j, %x, %ranks; \\\n",
+    ),
+    of_push(
+        "the wait is for one rank less",
+        AWAIT,
+        "    setp.lt.u32 %due##j, %x, %ranks; \\\n",
+        "    { .reg .b32 %y; add.u32 %y, %x, 1; setp.lt.u32 %due##j, %y, %ranks; } \\\n",
+    ),
+    of_push(
+        "its own packets are waited for",
+        AWAIT,
+        "#define NOT_MINE(j) setp.ne.and.u32 %due##j, %x, %rank, %due##j;\n",
+        "#define NOT_MINE(j)\n",
     ),
     of_push(
         "data for a flag",
@@ -75,18 +85,20 @@ PACKETS = [
     of_push(
         "the first pair is not cleared",
         PEER,
-        "    st.relaxed.sys.global.v2.b64 [%box], {%none, %none};",
+        "    @%due##j st.relaxed.sys.global.v2.b64 [%box##j], {%none, %none}; \\\n",
+        "    \\\n",
     ),
     of_push(
         "the second pair is not cleared",
         PEER,
-        "    st.relaxed.sys.global.v2.b64 [%box+512], {%none, %none};",
+        "    @%due##j st.relaxed.sys.global.v2.b64 [%box##j+512], {%none, %none};\n",
+        "\n",
     ),
     of_push(
         "cleared to something else",
-        FILE,
-        "        mov.b64 %none, 0;\n",
-        "        mov.b64 %none, 1;\n",
+        AWAIT,
+        "    mov.b64 %none, 0;\n",
+        "    mov.b64 %none, 1;\n",
     ),
     of_push(
         "the last packets are not pushed",
@@ -146,11 +158,28 @@ BOXES = [
         "    add.u32 %k, %k, 1;\n    setp.ge.u32 %p, %k, %ranks;\n    sub.u32 %k, %k, 1;\n",
     ),
     of_push(
-        "ranks are added from the last one down",
+        "ranks are added in another order",
         FILE,
-        "        mov.b32 %r, 0;\nRANK:\n#if !defined(PUSHES_TO_ITSELF)\n"
-        "        setp.ne.u32 %p, %r, %rank;\n",
-        DESCENDING,
+        "#define EACH_RANK(M) M(1, 0) M(2, 1) M(3, 2) M(4, 3)\n",
+        "#define EACH_RANK(M) M(1, 1) M(2, 0) M(3, 3) M(4, 2)\n",
+    ),
+    of_push(
+        "the fifth rank's packets are the fourth's",
+        FILE,
+        "        shl.b64 %four, %stride, 2;\n",
+        "        mul.lo.u64 %four, %stride, 3;\n",
+    ),
+    of_push(
+        "four ranks are enough",
+        FILE,
+        "        setp.gt.u32 %p, %more, 4;\n",
+        "        setp.ne.u32 %p, 0, 0;\n",
+    ),
+    of_push(
+        "its own vector is left out",
+        FILE,
+        "    setp.eq.u32 %p, %mine, k; \\\n",
+        "    setp.ne.u32 %p, 0, 0; \\\n",
     ),
     of_push(
         "vectors are divided by warps of one block",
@@ -245,12 +274,19 @@ ENDS = [
     of_push(
         "record without its peer",
         AWAIT,
-        "        st.relaxed.sys.global.u32 [%record+PAGE_ERROR+ERROR_PEER], %r;\n",
+        "        st.relaxed.sys.global.u32 [%record+PAGE_ERROR+ERROR_PEER], %missing;\n",
     ),
     of_push(
         "a warp goes on without its packets",
-        FILE,
-        "        @%late bra TAKEN;\n",
+        AWAIT,
+        "    bra TAKEN;\nCAME:\n",
+        "    setp.ne.u32 %late, 0, 0;\nCAME:\n",
+    ),
+    of_push(
+        "the rank that was told to be missing is the first of the four",
+        AWAIT,
+        "        EACH_RANK_DOWN(AWAIT_MISSING)\n",
+        "        mov.b32 %missing, %r;\n",
     ),
     of_push(
         "a late warp keeps that to itself",

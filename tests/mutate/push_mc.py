@@ -6,7 +6,7 @@ from push import AWAIT, FILE
 KERNEL = "all_reduce_push_mc"
 PACKETS = "packets_mc.ptxh"
 STORE = "    multimem.st.relaxed.sys.global.b64 [%all"
-CLEAR = "    st.relaxed.sys.global.b64 [%box"
+CLEAR = "    @%due##j st.relaxed.sys.global.b64 [%box##j"
 
 
 def of_push(name, file, old, new="", **more):
@@ -29,7 +29,7 @@ PUSH_MC = [
         for one, at in (("one0", ""), ("one1", "+256"), ("one2", "+512"), ("one3", "+768"))
     ),
     *(
-        of_push(f"the packet at {at or 0} is not cleared", PACKETS, f"{CLEAR}{at}], %none;")
+        of_push(f"the packet at {at or 0} is not cleared", PACKETS, f"{CLEAR}{at}], %none;", "    ")
         for at in ("", "+256", "+512", "+768")
     ),
     of_push("a packet in halves", PACKETS, f"{STORE}], %one0;\n", in_halves("data", "flag")),
@@ -44,10 +44,10 @@ PUSH_MC = [
         "#define LANE_LOG2 4",
     ),
     of_push(
-        "it adds its own before they have come",
-        FILE,
-        '#include "await_packets.ptxh"\n',
-        '        setp.eq.u32 %p, %r, %rank;\n        @%p bra ADD;\n#include "await_packets.ptxh"\n',
+        "it does not wait for its own",
+        AWAIT,
+        "#define NOT_MINE(j)\n",
+        "#define NOT_MINE(j) setp.ne.and.u32 %due##j, %x, %rank, %due##j;\n",
     ),
     of_push("one set of boxes", FILE, "        add.s64 %boxes, %boxes, %at;\n"),
     of_push(
@@ -89,7 +89,8 @@ PUSH_MC = [
     ),
     of_push(
         "a warp goes on without its packets",
-        FILE,
-        "        @%late bra TAKEN;\n",
+        AWAIT,
+        "    bra TAKEN;\nCAME:\n",
+        "    setp.ne.u32 %late, 0, 0;\nCAME:\n",
     ),
 ]
