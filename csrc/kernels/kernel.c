@@ -1,6 +1,7 @@
 /* Loads the module images and launches kernels. See kernel.h. */
 #include "kernel.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,11 +49,19 @@ const struct kernel_row kernel_rows[KERNELS] = {
 #undef KERNEL
 };
 
+/* Of one context: shared by all who ask for them there. */
 struct kernels {
+    struct kernels *next;
     struct driver *driver;
+    CUcontext context;
+    int users;
     CUmodule modules[MODULES];
-    CUfunction functions[KERNELS];
+    CUfunction functions[KERNELS]; /* written once, before its module is */
 };
+
+/* Held for a look and a note, never during a driver call. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct kernels *loaded;
 
 struct form {
     enum smfar_op op;
@@ -147,33 +156,107 @@ fail:
     return status;
 }
 
-static enum smfar_status add_module(struct kernels *kernels, enum kernel_module number)
+static enum smfar_status find_functions(struct driver *driver, enum kernel_module number,
+                                        CUmodule module, CUfunction functions[KERNELS])
 {
-    static const char *const names[MODULES] = {"peer", "mc", "mc_f8"};
     enum smfar_status status;
-    struct driver *driver = kernels->driver;
-    CUmodule *module = &kernels->modules[number];
-    TRY(load_module(driver, names[number], module));
     for (int id = 0; id < KERNELS; id++)
         if (kernel_rows[id].module == number)
-            CU(cuModuleGetFunction, &kernels->functions[id], *module, kernel_rows[id].entry);
+            CU(cuModuleGetFunction, &functions[id], module, kernel_rows[id].entry);
     return SMFAR_OK;
 fail:
     return status;
 }
 
-enum smfar_status kernels_load(struct driver *driver, int multicast, struct kernels **kernels_out)
+/* Returns 0 when another thread has been faster. */
+static int publish(struct kernels *kernels, enum kernel_module number, CUmodule module,
+                   const CUfunction functions[KERNELS])
+{
+    pthread_mutex_lock(&lock);
+    int is_first = !kernels->modules[number];
+    for (int id = 0; id < KERNELS && is_first; id++)
+        if (kernel_rows[id].module == number) kernels->functions[id] = functions[id];
+    if (is_first) kernels->modules[number] = module;
+    pthread_mutex_unlock(&lock);
+    return is_first;
+}
+
+static int has_module(struct kernels *kernels, enum kernel_module number)
+{
+    pthread_mutex_lock(&lock);
+    int has = kernels->modules[number] != NULL;
+    pthread_mutex_unlock(&lock);
+    return has;
+}
+
+static enum smfar_status need_module(struct kernels *kernels, enum kernel_module number)
+{
+    static const char *const names[MODULES] = {"peer", "mc", "mc_f8"};
+    struct driver *driver = kernels->driver;
+    CUfunction functions[KERNELS];
+    CUmodule module;
+    if (has_module(kernels, number)) return SMFAR_OK;
+    enum smfar_status status = load_module(driver, names[number], &module);
+    if (status != SMFAR_OK) return status;
+    status = find_functions(driver, number, module, functions);
+    if (status != SMFAR_OK || !publish(kernels, number, module, functions))
+        CU_WARN(cuModuleUnload, module);
+    return status;
+}
+
+/* Those of the current context, with one user more. */
+static enum smfar_status join(struct driver *driver, struct kernels **kernels_out)
 {
     enum smfar_status status;
-    struct kernels *kernels = calloc(1, sizeof(*kernels));
-    if (!kernels) return FAIL(SMFAR_ERR_MEMORY, "no memory for the kernel table");
-    kernels->driver = driver;
-    TRY(add_module(kernels, MODULE_PEER));
-    if (multicast) TRY(add_module(kernels, MODULE_MC));
+    CUcontext context = NULL;
+    struct kernels *kernels, *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) return FAIL(SMFAR_ERR_MEMORY, "no memory for the kernel table");
+    CU(cuCtxGetCurrent, &context);
+    fresh->driver = driver;
+    fresh->context = context;
+    pthread_mutex_lock(&lock);
+    for (kernels = loaded; kernels; kernels = kernels->next)
+        if (kernels->driver == driver && kernels->context == context) break;
+    if (!kernels) {
+        kernels = fresh;
+        kernels->next = loaded;
+        loaded = kernels;
+        fresh = NULL;
+    }
+    kernels->users++;
+    pthread_mutex_unlock(&lock);
+    free(fresh);
     *kernels_out = kernels;
     return SMFAR_OK;
 fail:
-    kernels_unload(kernels);
+    free(fresh);
+    return status;
+}
+
+/* Returns 1 when nobody uses them any more: they are the caller's to unload. */
+static int leave(struct kernels *kernels)
+{
+    struct kernels **at = &loaded;
+    pthread_mutex_lock(&lock);
+    int is_last = --kernels->users == 0;
+    while (*at != kernels)
+        at = &(*at)->next;
+    if (is_last) *at = kernels->next;
+    pthread_mutex_unlock(&lock);
+    return is_last;
+}
+
+enum smfar_status kernels_load(struct driver *driver, int multicast, struct kernels **kernels_out)
+{
+    struct kernels *kernels;
+    enum smfar_status status = join(driver, &kernels);
+    if (status != SMFAR_OK) return status;
+    status = need_module(kernels, MODULE_PEER);
+    if (status == SMFAR_OK && multicast) status = need_module(kernels, MODULE_MC);
+    if (status == SMFAR_OK)
+        *kernels_out = kernels;
+    else
+        kernels_unload(kernels);
     return status;
 }
 
@@ -181,12 +264,12 @@ int kernel_float8_in_switch(int compute) { return compute / 10 == 10; }
 
 enum smfar_status kernels_load_float8(struct kernels *kernels)
 {
-    return add_module(kernels, MODULE_MC_F8);
+    return need_module(kernels, MODULE_MC_F8);
 }
 
 void kernels_unload(struct kernels *kernels)
 {
-    if (!kernels) return;
+    if (!kernels || !leave(kernels)) return;
     struct driver *driver = kernels->driver;
     for (int i = 0; i < MODULES; i++)
         if (kernels->modules[i]) CU_WARN(cuModuleUnload, kernels->modules[i]);

@@ -1,5 +1,5 @@
-/* The kernels of one device: loaded once, all of them, when a communicator is created (loading
- * later, while a kernel spins, can deadlock), and launched with one struct kargs. */
+/* The kernels of one device: loaded once, all of them, when the first communicator there is created
+ * (loading later, while a kernel spins, can deadlock), and launched with one struct kargs. */
 #ifndef SMFAR_KERNELS_KERNEL_H
 #define SMFAR_KERNELS_KERNEL_H
 
@@ -41,16 +41,19 @@ enum kernel_id kernel_find(const char *file, enum smfar_op op, enum smfar_dtype 
 
 struct kernels;
 
-/* Loads the peer module, and the multicast module when `multicast`, on the current context. */
+/* The peer module, and the multicast module when `multicast`, on the current context: loaded unless
+ * they are there. Each is to be followed by kernels_unload. */
 enum smfar_status kernels_load(struct driver *driver, int multicast, struct kernels **kernels_out);
 
 /* Has a GPU of this compute capability (100 is 10.0) a switch that sums floats of 8 bits, and is
  * that module for it? */
 int kernel_float8_in_switch(int compute);
 
-/* Loads that module, too, on the same context. After an error the others are as they were: a driver
- * may be older than the module's PTX. */
+/* That module, too, on the same context. After an error the others are as they were: a driver may
+ * be older than the module's PTX. */
 enum smfar_status kernels_load_float8(struct kernels *kernels);
+
+/* On the same context. The last user's unloads them. */
 void kernels_unload(struct kernels *kernels);
 
 /* `args` is copied, for the rms_norm kernels the struct norm_kargs and for pull_peer the struct

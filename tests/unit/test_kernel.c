@@ -59,6 +59,77 @@ static void check_loaded(struct driver *driver, int multicast, int float8)
     kernels_unload(kernels);
 }
 
+static struct driver unwatched;
+static _Atomic int loads, unloads;
+
+static CUresult count_load(CUmodule *module, const void *image, unsigned count,
+                           CUjit_option *options, void **values)
+{
+    loads++;
+    return unwatched.cuModuleLoadDataEx(module, image, count, options, values);
+}
+
+static CUresult count_unload(CUmodule module)
+{
+    unloads++;
+    return unwatched.cuModuleUnload(module);
+}
+
+struct user {
+    struct driver *driver;
+    CUcontext context;
+    pthread_barrier_t *all_have_them;
+    enum smfar_status status;
+};
+
+static void *use(void *arg)
+{
+    struct user *me = arg;
+    struct kernels *kernels = NULL;
+    int registers, local;
+    me->driver->cuCtxPushCurrent(me->context);
+    me->status = kernels_load(me->driver, 1, &kernels);
+    pthread_barrier_wait(me->all_have_them);
+    if (me->status == SMFAR_OK)
+        me->status = kernel_resources(kernels, KERNEL_barrier_mc, &registers, &local);
+    kernels_unload(kernels);
+    return NULL;
+}
+
+/* One user after another, and several at once, on one context. */
+static void check_shared(struct driver *driver, CUcontext context)
+{
+    enum { USERS = 4 };
+    struct kernels *first, *second;
+    pthread_t threads[USERS];
+    pthread_barrier_t all_have_them;
+    struct user users[USERS];
+    int registers, local;
+    unwatched = *driver;
+    driver->cuModuleLoadDataEx = count_load;
+    driver->cuModuleUnload = count_unload;
+    REQUIRE(kernels_load(driver, 0, &first) == SMFAR_OK, "%s", smfar_last_error());
+    REQUIRE(kernels_load(driver, 1, &second) == SMFAR_OK, "%s", smfar_last_error());
+    EXPECT_EQ(loads, 2); /* its own and what the other had not */
+    kernels_unload(first);
+    EXPECT_EQ(unloads, 0);
+    EXPECT_EQ(kernel_resources(second, KERNEL_barrier_peer, &registers, &local), SMFAR_OK);
+    kernels_unload(second);
+    EXPECT_EQ(unloads, 2);
+    pthread_barrier_init(&all_have_them, NULL, USERS);
+    for (int i = 0; i < USERS; i++) {
+        users[i] = (struct user){driver, context, &all_have_them, SMFAR_OK};
+        REQUIRE(pthread_create(&threads[i], NULL, use, &users[i]) == 0, "no thread");
+    }
+    for (int i = 0; i < USERS; i++) {
+        pthread_join(threads[i], NULL);
+        EXPECT_EQ(users[i].status, SMFAR_OK);
+    }
+    EXPECT_EQ(loads, unloads);
+    *driver = unwatched;
+    pthread_barrier_destroy(&all_have_them);
+}
+
 int main(void)
 {
     struct driver *driver;
@@ -72,6 +143,7 @@ int main(void)
     check_loaded(driver, 0, 0);
     check_loaded(driver, 1, 0);
     check_loaded(driver, 1, 1);
+    check_shared(driver, context);
     kernels_unload(NULL);
     driver->cuDevicePrimaryCtxRelease(0);
     driver_close(driver);
