@@ -2,14 +2,28 @@
 #include "log.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "env.h"
 
 static _Thread_local int log_rank = -1;
 
 void log_set_rank(int rank) { log_rank = rank; }
+
+/* Since the process first asked. */
+static int64_t elapsed_ms(void)
+{
+    static _Atomic int64_t begin;
+    struct timespec now;
+    int64_t none = 0;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return atomic_compare_exchange_strong(&begin, &none, ms) ? 0 : ms - none;
+}
 
 static void write_line(const char *level, const char *format, va_list args)
 {
@@ -34,7 +48,9 @@ void log_info(const char *format, ...)
     const char *level = env_text(ENV_DEBUG);
     if (!level || strcmp(level, "INFO") != 0) return;
     va_list args;
+    char timed[32];
+    snprintf(timed, sizeof(timed), "info %lld ms", (long long)elapsed_ms());
     va_start(args, format);
-    write_line("info", format, args);
+    write_line(timed, format, args);
     va_end(args);
 }

@@ -1,5 +1,6 @@
 /* Lines on stderr. Errors are reported by status; only what would otherwise stay unseen is logged:
- * warnings always, one line per set-up step and plan decision with SMFAR_DEBUG=INFO. */
+ * warnings always, one line per set-up step and plan decision with SMFAR_DEBUG=INFO, which says how
+ * many milliseconds after the first it came. */
 #ifndef SMFAR_BASE_LOG_H
 #define SMFAR_BASE_LOG_H
 
