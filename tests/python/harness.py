@@ -16,7 +16,9 @@ import time
 import traceback
 from datetime import timedelta
 
-DEADLINE = 60.0  # seconds per run
+TIMEOUT = 120  # seconds: a group's, in which nobody is missed on a machine that is slow and busy
+DEADLINE = TIMEOUT + 60.0  # per run: a group that hangs has said why by then
+LEAVE_S = 60.0  # in which idle ranks end
 STACK_SIGNAL = signal.SIGUSR1  # asks a rank to write where its threads stand
 
 
@@ -26,7 +28,7 @@ class Ranks:
     `timeout` is the group's, in seconds; `init` False leaves init_process_group to the test.
     """
 
-    def __init__(self, count, backend="smfar", timeout=30, env=None, env_of=None, init=True):
+    def __init__(self, count, backend="smfar", timeout=TIMEOUT, env=None, env_of=None, init=True):
         self.count, self.init = count, init
         self.setup = (backend, timeout)
         self.env, self.env_of = env or {}, env_of or {}
@@ -48,7 +50,7 @@ class Ranks:
     def stop(self):
         for pipe in self.pipes:
             pipe.close()  # an idle rank leaves by itself
-        limit = time.monotonic() + 10
+        limit = time.monotonic() + LEAVE_S
         for process in self.processes:
             process.join(max(0, limit - time.monotonic()))
             if process.is_alive():
@@ -132,6 +134,16 @@ def join(rank, count, folder, backend, timeout):
         world_size=count,
         timeout=timedelta(seconds=timeout),
     )
+
+
+def set_deadline(seconds, group=None):
+    """Bounds what the group waits for from now on. Setting up counts: ranks that are to have their
+    time for it meet in a barrier first."""
+    import torch
+    import torch.distributed as dist
+
+    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+    backend.set_timeout(timedelta(seconds=seconds))
 
 
 def leave():

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 import torch.distributed as dist
+from harness import DEADLINE
 
 from smfar import bench_collectives
 from smfar.bench_ranks import parse_size
@@ -24,7 +25,7 @@ def test_sizes():
 def test_bench_measures_and_writes(tmp_path):
     command = [sys.executable, "-m", "smfar", "bench", "--device", "cpu", "--ranks", "2"]
     command += ["--min", "1K", "--max", "4K", "--json", str(tmp_path / "figures.json")]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
     assert ran.returncode == 0, ran.stderr
     figures = json.loads((tmp_path / "figures.json").read_text())
     rows = figures["all_reduce"]
@@ -43,7 +44,7 @@ def run(tmp_path, *arguments, ranks=2):
     path = tmp_path / "figures.json"
     command = [sys.executable, "-W", "ignore", "-m", "smfar", "bench", *arguments]
     command += ["--ranks", str(ranks), "--json", str(path)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
     return ran, json.loads(path.read_text()) if path.exists() else None
 
 

@@ -6,13 +6,14 @@ import sys
 
 import pytest
 import torch
+from harness import DEADLINE
 
 SMFAR = [sys.executable, "-m", "smfar"]
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: tests/gpu runs them")
 
 
 def run(*arguments):
-    return subprocess.run([*SMFAR, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([*SMFAR, *arguments], capture_output=True, text=True, timeout=DEADLINE)
 
 
 @no_gpu

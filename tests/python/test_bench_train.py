@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 import torch.distributed as dist
+from harness import DEADLINE
 
 from smfar import bench_train
 
@@ -17,7 +18,7 @@ def test_losses_agree_and_fall(tmp_path):
     path = tmp_path / "figures.json"
     command = [sys.executable, "-W", "ignore", "-m", "smfar", "bench", "train", "--device", "cpu"]
     command += ["--params", "small", "--steps", "10", "--budgets", "1", "--json", str(path)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     rows = json.loads(path.read_text())["train"]
     paths = ["gloo", "smfar", "smfar window", "smfar window / 1"]

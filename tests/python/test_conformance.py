@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness import DEADLINE
 
 CONFORMANCE = Path(__file__).resolve().parents[1] / "conformance"
 sys.path.append(str(CONFORMANCE))
@@ -72,7 +73,9 @@ def test_tests_at_once_go_on_where_they_stopped(tmp_path, monkeypatch):
     command += ["--only", "test_get_backend", "--json", file, "--out", tmp_path / "page.md"]
 
     def run(*more):
-        return subprocess.run([*command, *more], capture_output=True, text=True, timeout=200)
+        return subprocess.run(
+            [*command, *more], capture_output=True, text=True, timeout=2 * DEADLINE
+        )
 
     short = run("--seconds", "1")
     assert short.returncode == 1
@@ -90,6 +93,6 @@ def test_tests_at_once_go_on_where_they_stopped(tmp_path, monkeypatch):
 
 def test_on_gpus_every_rank_needs_one():
     command = [sys.executable, CONFORMANCE / "run.py", "--device", "cuda", "--ranks", "99"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
     assert ran.returncode == 77
     assert "99 ranks need a GPU each" in ran.stdout

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from harness import TIMEOUT, set_deadline
 
 import smfar
 
@@ -151,13 +152,13 @@ def call_differently(kind):
 
 @pytest.mark.parametrize("kind", ["count", "dtype", "op", "scale", "collective", "root"])
 def test_ranks_that_call_differently_all_hear_of_it(fresh_ranks, kind):
-    answers = fresh_ranks(3, timeout=20).run(call_differently, kind)
+    answers = fresh_ranks(3).run(call_differently, kind)
     for text, seconds in answers:
         assert "MISMATCH" in text, text
         # both sides, as this rank saw them or as the first to notice told it
         assert "rank 1 called" in text, text
         assert "rank 0 called" in text or "rank 2 called" in text, text
-        assert seconds < 15
+        assert seconds < TIMEOUT / 2
 
 
 # ---- ranks that do not come ----
@@ -165,6 +166,7 @@ def test_ranks_that_call_differently_all_hear_of_it(fresh_ranks, kind):
 
 def come_late(missing):
     dist.barrier()
+    set_deadline(3)
     if dist.get_rank() == missing:
         return "", 0
     begin = time.monotonic()
@@ -174,23 +176,24 @@ def come_late(missing):
 
 
 def test_a_rank_that_does_not_come_is_named(fresh_ranks):
-    answers = fresh_ranks(3, timeout=3).run(come_late, 1)
+    answers = fresh_ranks(3).run(come_late, 1)
     for rank, (text, seconds) in enumerate(answers):
         if rank != 1:
             assert "rank 1" in text and "TIMEOUT" in text, text
-            assert 2 < seconds < 15
+            assert 2 < seconds < TIMEOUT / 2
 
 
 def never_join():
     if dist.get_rank() == 0:
         return ""
+    set_deadline(3)
     with pytest.raises(dist.DistBackendError) as error:
         dist.barrier()
     return str(error.value)
 
 
 def test_a_rank_that_never_joins_is_named(fresh_ranks):
-    _, text = fresh_ranks(2, timeout=3).run(never_join)
+    _, text = fresh_ranks(2).run(never_join)
     assert "rank 0" in text and "TIMEOUT" in text, text
 
 
@@ -206,20 +209,22 @@ def die(victim):
 
 
 def test_a_killed_rank_fails_the_others_at_once(fresh_ranks):
-    answers = fresh_ranks(3, timeout=40).run(die, 2, dies=(2,))
+    answers = fresh_ranks(3).run(die, 2, dies=(2,))
     for text, seconds in answers[:2]:
         assert "rank 2" in text, text
-        assert seconds < 10
+        assert seconds < TIMEOUT / 2
 
 
 def drop_tensors_of_failed_works(victim):
     """What the stream has not passed must stay: a write to it after that would end the process."""
     tensors = [torch.ones(4 << 20) for _ in range(3)]
     dist.all_reduce(torch.ones(4))
+    store = dist.distributed_c10d._get_default_store()
     if dist.get_rank() == victim:
-        time.sleep(1)
+        store.wait([f"called {r}" for r in range(dist.get_world_size()) if r != victim])
         os.kill(os.getpid(), signal.SIGKILL)
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    store.set(f"called {dist.get_rank()}", "")
     with pytest.raises(dist.DistBackendError, match=f"rank {victim} .* has died"):
         works[0].wait()
     del works, tensors
@@ -231,17 +236,17 @@ def test_memory_of_failed_works_stays_until_the_stream_has_passed(fresh_ranks):
 
 
 def failing_future():
-    if dist.get_rank() == 1:
-        dist.barrier()
-        return
     dist.barrier()
+    set_deadline(3)
+    if dist.get_rank() == 1:
+        return
     future = dist.all_reduce(torch.ones(8), async_op=True).get_future()
     with pytest.raises(Exception, match="smfar"):
         future.wait()
 
 
 def test_a_failure_reaches_futures(fresh_ranks):
-    fresh_ranks(2, timeout=3).run(failing_future)
+    fresh_ranks(2).run(failing_future)
 
 
 def abort():

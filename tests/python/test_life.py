@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from harness import TIMEOUT
 
 import smfar
 
@@ -48,7 +49,7 @@ def initialise(folder, turn, **options):
         init_method=f"file://{folder}/store{turn}",
         rank=int(os.environ["TEST_RANK"]),
         world_size=2,
-        timeout=timedelta(seconds=20),
+        timeout=timedelta(seconds=TIMEOUT),
         **options,
     )
 
@@ -167,7 +168,7 @@ def timeouts():
 
 
 def test_timeouts_come_from_the_group_or_the_options(ranks):
-    assert ranks.run(timeouts) == [(30, 7)] * 4
+    assert ranks.run(timeouts) == [(TIMEOUT, 7)] * 4
 
 
 def window_tensors():

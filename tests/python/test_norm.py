@@ -207,7 +207,7 @@ def compile_layer():
 
 
 def test_compile(ranks):
-    ranks.run(compile_layer, deadline=120)
+    ranks.run(compile_layer)
 
 
 def check_registration():
@@ -221,7 +221,7 @@ def check_registration():
 
 
 def test_registration(ranks):
-    ranks.run(check_registration, deadline=120)
+    ranks.run(check_registration)
 
 
 def refuse():

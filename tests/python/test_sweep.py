@@ -3,14 +3,14 @@
 import pytest
 import torch
 import torch.distributed as dist
-from harness import Ranks
+from harness import TIMEOUT, Ranks, set_deadline
 
 COUNT = 3
-TIMEOUT = 20  # seconds, of the group
-SHORT = 4  # where a call blocks: half of it must have room for a set-up
+SHORT = 12  # seconds, where a call blocks: half of it must have room for a set-up
 
 
-def sum_of_ones():
+def sum_of_ones(timeout):
+    set_deadline(timeout)
     tensor = torch.ones(1000)
     try:
         dist.all_reduce(tensor)
@@ -20,9 +20,9 @@ def sum_of_ones():
 
 
 def run_with(rank, faults, timeout=TIMEOUT):
-    ranks = Ranks(COUNT, timeout=timeout, env_of={rank: {"SMFAR_SOFT_FAULTS": faults}})
+    ranks = Ranks(COUNT, env_of={rank: {"SMFAR_SOFT_FAULTS": faults}})
     try:
-        return ranks.run(sum_of_ones)
+        return ranks.run(sum_of_ones, timeout)
     finally:
         ranks.stop()
 

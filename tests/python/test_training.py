@@ -74,7 +74,7 @@ def compare(run, *arguments):
 
 
 def run_alike(ranks, *arguments):
-    first, *others = ranks.run(compare, *arguments, deadline=120)
+    first, *others = ranks.run(compare, *arguments)
     assert all(torch.equal(first, other) for other in others)
 
 
@@ -185,10 +185,10 @@ def hybrid():
 
 
 def test_hybrid_shards(ranks):
-    losses, shards = zip(*ranks.run(hybrid, deadline=120), strict=True)
+    losses, shards = zip(*ranks.run(hybrid), strict=True)
     assert torch.equal(shards[0], shards[2]) and torch.equal(shards[1], shards[3])
     (alone,) = {tuple(one) for one in losses}
-    assert alone == pytest.approx(ranks.run(compare_hybrid, deadline=120)[0], rel=0.01)
+    assert alone == pytest.approx(ranks.run(compare_hybrid)[0], rel=0.01)
 
 
 def compare_hybrid():
@@ -244,4 +244,4 @@ def pipeline(name):
 @TWO_AND_FOUR
 @pytest.mark.parametrize("name", list(SCHEDULES))
 def test_pipeline_schedules(ranks, name):
-    ranks.run(pipeline, name, deadline=120)
+    ranks.run(pipeline, name)

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from harness import DEADLINE
 from test_plan_table import taken, write
 
 import smfar  # noqa: F401  registers the backend
@@ -23,7 +24,9 @@ OTHERS = [
 def run_tune(*arguments, **variables):
     env = {key: value for key, value in os.environ.items() if key != "SMFAR_PLAN_TABLE"}
     command = [sys.executable, "-m", "smfar", "tune", "--device", "cpu", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, env=env | variables)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=2 * DEADLINE, env=env | variables
+    )
 
 
 def plant(folder):

@@ -3,12 +3,12 @@ memory that the driver can share. tests/gpu/test_memory.py has PyTorch's own all
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 from data import expected_sum, numbers, same_bits
+from harness import set_deadline
 
 import smfar
 
@@ -215,10 +215,10 @@ def test_threads_that_deregister_at_once(ranks):
 
 def fail_with_a_late_rank():
     """Rank 1's stream has been left in a collective that failed, and it has not ended the group."""
-    mine = smfar.Options(window_bytes=4 * MIB, timeout=timedelta(seconds=2))
-    group = dist.new_group(pg_options=mine)
+    group = small_group()
     tensor = empty_after_looking()
     place, registered = tensor.data_ptr(), smfar.register(tensor, group)
+    set_deadline(2, group)
     if dist.get_rank() == 1:
         with pytest.raises(dist.DistBackendError):
             dist.all_reduce(tensor, group=group)

@@ -217,12 +217,14 @@ def durations():
     with pytest.raises(RuntimeError, match="was not timed"):
         work._get_duration()
     dist.group.WORLD._enable_collectives_timing()
-    late = dist.get_rank() == 0
-    dist.barrier()
+    late, store = dist.get_rank() == 0, dist.distributed_c10d._get_default_store()
     if late:
+        store.wait(["called"])
         time.sleep(0.2)
     begin = time.monotonic()
     work = dist.all_reduce(torch.ones(1000), async_op=True)
+    if not late:
+        store.set("called", "")
     work.wait()
     took = 1000 * (time.monotonic() - begin)
     assert 0 < work._get_duration() <= took
