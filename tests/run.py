@@ -1,11 +1,13 @@
 """Runs groups of tests and counts them together: C programs, checks, and pytest.
 
 A program or check passes by ending with 0 and is skipped by ending with 77, its last line then
-saying why. The last line printed is `N passed, N failed, N skipped`.
+saying why. The last line printed is `N passed, N failed, N skipped`; before it there is a line for
+each test that failed, with its first complaint.
 """
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,13 +17,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS = ("unit", "soft", "checkptx", "mutate", "check", "python", "gpu")
 LIMIT_S = 900
+COMPLAINTS = ("not so:", "WRONG", "ERROR: ", "runtime error: ")  # units, checkptx, sanitizers
+RAISED = re.compile(r"^[\w.]+(Error|Exception|Exit)\b|did not answer|ended with exit code")
+MOST_NAMED, MOST_SAID = 24, 250  # failed tests, and characters of each
 
 
 class Count:
     passed = failed = skipped = 0
 
-    def line(self):
-        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+    def __init__(self):
+        self.failures = []
+
+    def fail(self, name, said):
+        self.failed += 1
+        self.failures.append(f"FAILED {name}: {said[:MOST_SAID]}")
+
+    def lines(self):
+        left = len(self.failures) - MOST_NAMED
+        yield from self.failures[:MOST_NAMED]
+        if left > 0:
+            yield f"FAILED {left} more"
+        yield f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
 
 def finish(count, name, code, output, seconds):
@@ -33,7 +49,8 @@ def finish(count, name, code, output, seconds):
         count.skipped += 1
         print(f"skip  {name}: {lines[-1]}", flush=True)
     else:
-        count.failed += 1
+        complaints = [line for line in lines if any(one in line for one in COMPLAINTS)]
+        count.fail(name, f"exit {code}: {[*complaints, lines[-1]][0].strip()}")
         print(f"FAIL  {name}: exit {code}", *lines, sep="\n      ", flush=True)
 
 
@@ -51,7 +68,8 @@ def run_program(count, name, command):
         )
         code, output = result.returncode, result.stdout
     except subprocess.TimeoutExpired as late:
-        code, output = "none", f"{late.stdout or ''}\nstill running after {LIMIT_S} s"
+        said = (late.stdout or b"").decode(errors="replace")  # bytes, whatever was asked for
+        code, output = "none", f"{said}\nstill running after {LIMIT_S} s"
     finish(count, name, code, output, time.monotonic() - start)
 
 
@@ -62,16 +80,24 @@ def run_pytest(count, bin_dir, folder):
     code = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT).returncode
     if not report.exists():
         return finish(count, "pytest", code or 1, "pytest wrote no report", 0)
-    failed = 0
-    for suite in xml.parse(report).getroot().iter("testsuite"):
-        bad = int(suite.get("failures")) + int(suite.get("errors"))
-        skipped = int(suite.get("skipped"))
-        failed += bad
-        count.skipped += skipped
-        count.passed += int(suite.get("tests")) - bad - skipped
-    # pytest can also fail as a whole: nothing collected, or interrupted
-    count.failed += failed if failed or code == 0 else 1
+    before = count.failed
+    for case in xml.parse(report).getroot().iter("testcase"):
+        bad = [*case.iter("failure"), *case.iter("error")]
+        skipped = case.find("skipped") is not None
+        for one in bad:
+            count.fail(f"{case.get('classname')}::{case.get('name')}", told(one.text or ""))
+        count.skipped += skipped and not bad
+        count.passed += not skipped and not bad
+    if code != 0 and count.failed == before:  # nothing collected, or interrupted
+        count.fail(f"pytest tests/{folder}", f"exit {code}")
     return None
+
+
+def told(text):
+    """What was raised, and where that is what ranks have raised (harness.py), the last one's."""
+    first, *rest = [line[1:].strip() for line in text.splitlines() if line[:2] == "E "] or [""]
+    ranks = [line for line in rest if RAISED.search(line)]
+    return " … ".join([first, *ranks[-1:]])
 
 
 def run_group(count, group, bin_dir, under):
@@ -108,7 +134,7 @@ def main():
     count = Count()
     for group in args.groups:
         run_group(count, group, args.bin.resolve(), args.under.split())
-    print(count.line())
+    print(*count.lines(), sep="\n")
     return 1 if count.failed or not count.passed else 0
 
 
