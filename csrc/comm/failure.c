@@ -70,10 +70,11 @@ static enum smfar_status describe_record(struct smfar_comm *comm, int rank,
     return SMFAR_ERR_TIMEOUT;
 }
 
-/* Another rank's words are there in a moment, unless it dies over them. */
+/* Another rank's words are there in a moment, unless it dies over them, or a busy machine lets
+ * others run meanwhile. */
 static void await_words(const struct page_failure *failure)
 {
-    for (int i = 0; i < 1000 && atomic_load(&failure->state) == 1; i++)
+    for (int i = 0; i < 5000 && atomic_load(&failure->state) == 1; i++)
         nanosleep(&(struct timespec){0, 100000}, NULL);
 }
 
