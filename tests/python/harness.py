@@ -136,13 +136,13 @@ def join(rank, count, folder, backend, timeout):
     )
 
 
-def set_deadline(seconds, group=None):
+def set_deadline(seconds, group=None, device="cpu"):
     """Bounds what the group waits for from now on. Setting up counts: ranks that are to have their
     time for it meet in a barrier first."""
     import torch
     import torch.distributed as dist
 
-    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+    backend = (group or dist.group.WORLD)._get_backend(torch.device(device))
     backend.set_timeout(timedelta(seconds=seconds))
 
 
