@@ -148,11 +148,11 @@ int rig_fork(int (*child)(int argument), int argument)
     return pid;
 }
 
-int rig_join(int pid, int seconds)
+int rig_join(int pid)
 {
     int status = 0;
     for (int naps = 0; waitpid(pid, &status, WNOHANG) == 0; naps++) {
-        if (naps == seconds * 1000) kill(pid, SIGKILL);
+        if (naps == 60000) kill(pid, SIGKILL);
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
@@ -176,7 +176,7 @@ void rig_sync(struct rig_sync *sync)
 {
     int round = atomic_fetch_add(&sync->arrived, 1) / sync->parties;
     for (int naps = 0; atomic_load(&sync->arrived) < (round + 1) * sync->parties; naps++) {
-        REQUIRE(naps < 20000, "another party never came");
+        REQUIRE(naps < 60000, "another party never came");
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
 }

@@ -57,8 +57,8 @@ int rig_leaks(void);
 /* Runs child(argument) in a process of its own, which exits with what it returns. This process
  * must not have called cuInit before. Returns its pid. */
 int rig_fork(int (*child)(int argument), int argument);
-/* Its exit code, or minus the signal that ended it; at most `seconds`, then it is killed. */
-int rig_join(int pid, int seconds);
+/* Its exit code, or minus the signal that ended it; after a minute it is killed. */
+int rig_join(int pid);
 /* A barrier of processes or threads, in shared memory made by rig_sync_create. */
 struct rig_sync;
 struct rig_sync *rig_sync_create(int parties);

@@ -120,7 +120,7 @@ static void test_forked_child(void)
                       cu.cuDeviceGetCount(&count) == CUDA_ERROR_NOT_INITIALIZED
                   ? 0
                   : 1);
-    EXPECT_EQ(rig_join(pid, 10), 0);
+    EXPECT_EQ(rig_join(pid), 0);
 }
 
 static int without_multicast(int unused)
@@ -174,7 +174,7 @@ static void test_leaks_are_printed(void)
 {
     char text[512] = "";
     int error = memfd_create("stderr", MFD_CLOEXEC);
-    EXPECT_EQ(rig_join(rig_fork(leaves_things_behind, error), 10), 0);
+    EXPECT_EQ(rig_join(rig_fork(leaves_things_behind, error)), 0);
     EXPECT(pread(error, text, sizeof text - 1, 0) > 0, "nothing was printed");
     EXPECT_HAS(text, "leak: 1 allocation handles");
     EXPECT_HAS(text, "leak: 1 streams");
@@ -186,9 +186,9 @@ static void test_leaks_are_printed(void)
 int main(void)
 {
     rig_resolve();
-    EXPECT_EQ(rig_join(rig_fork(without_multicast, 0), 10), 0);
-    EXPECT_EQ(rig_join(rig_fork(another_capability, 80), 10), 0);
-    EXPECT_EQ(rig_join(rig_fork(another_capability, 103), 10), 0);
+    EXPECT_EQ(rig_join(rig_fork(without_multicast, 0)), 0);
+    EXPECT_EQ(rig_join(rig_fork(another_capability, 80)), 0);
+    EXPECT_EQ(rig_join(rig_fork(another_capability, 103)), 0);
     test_leaks_are_printed();
     test_before_init();
     test_every_function_counts(); /* cuInit among them */

@@ -134,7 +134,7 @@ static void test_launches_in_order(void)
     GIVES(CUDA_ERROR_NOT_READY, cu.cuStreamQuery(second)); /* the second waits for a word again */
     OK(cu.cuGraphLaunch(other, first));                    /* another one does not wait for it */
     atomic_store(&words[30], 1);
-    for (int naps = 0; naps < 4000; naps++) { /* each of the two takes the word away */
+    for (int naps = 0; naps < 60000; naps++) { /* each of the two takes the word away */
         if (cu.cuStreamQuery(first) == CUDA_SUCCESS && cu.cuStreamQuery(second) == CUDA_SUCCESS)
             break;
         atomic_store(&words[30], 1);
@@ -352,7 +352,7 @@ static void test_user_objects(void)
     EXPECT_EQ(ended, 0); /* the launch needs it */
     atomic_store(&words[60], 1);
     OK(cu.cuStreamSynchronize(first));
-    for (int naps = 0; !ended && naps < 2000; naps++)
+    for (int naps = 0; !ended && naps < 30000; naps++)
         usleep(1000);
     EXPECT_EQ(ended, 1);
     GIVES(CUDA_ERROR_INVALID_HANDLE, cu.cuUserObjectRelease(object, 1));

@@ -202,15 +202,15 @@ static void run_ranks(int (*rank)(int argument), int ranks, int killed)
     for (int i = 0; i < ranks; i++)
         pid[i] = rig_fork(rank, i);
     for (int i = ranks - 1; i >= 0; i--)
-        EXPECT_EQ(rig_join(pid[i], 30), i == killed ? -SIGKILL : 0);
+        EXPECT_EQ(rig_join(pid[i]), i == killed ? -SIGKILL : 0);
 }
 
 static void test_memory_between_processes(void)
 {
     all_ranks = rig_sync_create(2);
     int owner = rig_fork(owner_of_memory, 0), importer = rig_fork(importer_of_memory, 0);
-    EXPECT_EQ(rig_join(owner, 30), 0);
-    EXPECT_EQ(rig_join(importer, 30), 0);
+    EXPECT_EQ(rig_join(owner), 0);
+    EXPECT_EQ(rig_join(importer), 0);
 }
 
 int main(void)
@@ -223,7 +223,7 @@ int main(void)
     /* emulated processes die and are found dead in other ways than the kernel's */
     if (getenv("SMFAR_TEST_EMULATED")) return unit_end();
     run_ranks(rank_with_a_dead_peer, RANKS, 2);
-    EXPECT_EQ(rig_join(rig_fork(imports_only_its_own, 0), 10), 0);
-    EXPECT_EQ(rig_join(rig_fork(bind_without_the_others, 0), 10), 0);
+    EXPECT_EQ(rig_join(rig_fork(imports_only_its_own, 0)), 0);
+    EXPECT_EQ(rig_join(rig_fork(bind_without_the_others, 0)), 0);
     return unit_end();
 }

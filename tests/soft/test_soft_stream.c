@@ -66,6 +66,7 @@ static void test_events(void)
     OK(cu.cuStreamWaitEvent(first, start, 0));
     GIVES(CUDA_ERROR_INVALID_HANDLE, cu.cuEventElapsedTime(&ms, start, end));
     OK(cu.cuEventRecord(start, first));
+    OK(cu.cuEventSynchronize(start)); /* the time of it is taken */
     hold(first, 1);
     OK(cu.cuEventRecord(end, first));
     GIVES(CUDA_ERROR_NOT_READY, cu.cuEventQuery(end));
@@ -77,7 +78,7 @@ static void test_events(void)
     let_go(1);
     OK(cu.cuEventSynchronize(end));
     OK(cu.cuEventElapsedTime(&ms, start, end));
-    EXPECT(ms >= 15 && ms < 10000, "%f ms", (double)ms);
+    EXPECT(ms >= 15 && ms < 60000, "%f ms", (double)ms);
     OK(cu.cuStreamSynchronize(second));
     EXPECT_EQ(words[2], 7);
     OK(cu.cuEventRecord(untimed, first));
@@ -221,7 +222,7 @@ static void test_life_of_a_stream(void)
     GIVES(CUDA_ERROR_INVALID_HANDLE, cu.cuStreamQuery((CUstream)(uintptr_t)12345));
     EXPECT_EQ(words[9], 0);
     let_go(8);
-    for (int naps = 0; words[9] != 9 && naps < 2000; naps++)
+    for (int naps = 0; words[9] != 9 && naps < 30000; naps++)
         usleep(1000);
     EXPECT_EQ(words[9], 9);
 }
@@ -241,20 +242,25 @@ static void test_independence(void)
     EXPECT_EQ(words[13], 1);
 }
 
+static double milliseconds(clockid_t clock)
+{
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
+}
+
 /* A stream that waits sleeps most of the time. */
 static void test_waiting_is_cheap(void)
 {
-    struct timespec before, after;
     hold(first, 14);
     usleep(10000);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    double begin = milliseconds(CLOCK_MONOTONIC), before = milliseconds(CLOCK_PROCESS_CPUTIME_ID);
     usleep(100000);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    double used = milliseconds(CLOCK_PROCESS_CPUTIME_ID) - before;
+    double took = milliseconds(CLOCK_MONOTONIC) - begin;
     let_go(14);
     OK(cu.cuStreamSynchronize(first));
-    double ms = (double)(after.tv_sec - before.tv_sec) * 1e3 +
-                (double)(after.tv_nsec - before.tv_nsec) / 1e6;
-    EXPECT(ms < 40, "%.1f ms of processor time in 100 ms", ms);
+    EXPECT(used < 0.4 * took, "%.1f ms of processor time in %.1f ms", used, took);
 }
 
 static int exits_while_streams_wait(int unused)
@@ -271,7 +277,7 @@ int main(void)
 {
     rig_resolve();
     int child = rig_fork(exits_while_streams_wait, 0);
-    EXPECT_EQ(rig_join(child, 5), 0);
+    EXPECT_EQ(rig_join(child), 0);
     rig_open(0);
     OK(cu.cuMemHostRegister((void *)words, sizeof words, 0));
     first = rig_stream();

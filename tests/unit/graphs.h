@@ -10,7 +10,7 @@
 #include "ranks.h"
 #include "switch.h"
 
-enum { GRAPHS_TIMEOUT_MS = 30000 };
+enum { GRAPHS_TIMEOUT_MS = 60000 };
 
 /* What programs call and the core does not. */
 static struct {

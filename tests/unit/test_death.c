@@ -16,12 +16,13 @@
 enum {
     RANKS = 3,
     COUNT = 20000,
-    LONG_MS = 60000,  /* a test that needs it has failed */
-    SOON_MS = 3000,   /* a second, and what a busy machine adds */
-    STOPPED_MS = 2500 /* the deadline where a rank is only stopped */
+    LONG_MS = 120000,  /* a test that needs it has failed */
+    SOON_MS = 30000,   /* a second, and what a slow and busy machine adds */
+    STOPPED_MS = 2500, /* the deadline where a rank is only stopped */
+    SETUPS = 6         /* in set-up: so many undisturbed ones, if that is more */
 };
 
-/* An emulator's or a sanitizer's set-up alone takes seconds. */
+/* An emulator's or a sanitizer's collectives take their time. */
 static int64_t stopped_ms(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -43,6 +44,7 @@ struct shared {
     int64_t timeout_ms;
     _Atomic pid_t child;                    /* of the victim */
     _Atomic int ready;                      /* ranks that have reached the phase */
+    _Atomic int64_t set_up;                 /* how long the slowest took */
     _Atomic int64_t struck;                 /* when the victim was struck; 0: not yet */
     _Atomic int64_t heard[SMFAR_MAX_RANKS]; /* when each rank had its error */
     _Atomic int named[SMFAR_MAX_RANKS];     /* 1: the error names the victim */
@@ -124,19 +126,21 @@ static void note(int rank)
 static _Noreturn void be_rank(int rank)
 {
     static float data[(1 + RANKS) * COUNT];
-    int may_take_long = shared->phase == IN_COLLECTIVES || shared->phase == IN_COPIES; /* set-up */
     struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
                                   .device = -1,
-                                  .timeout_ms = may_take_long ? LONG_MS : shared->timeout_ms,
+                                  .timeout_ms =
+                                      shared->phase == IN_SETUP ? shared->timeout_ms : LONG_MS,
                                   .window_bytes = 1 << 20};
     smfar_comm *comm = NULL;
+    int64_t begin = fdpass_now();
     enum smfar_status status = smfar_comm_init_rank(&shared->id, rank, RANKS, &config, &comm);
+    if (fdpass_now() - begin > shared->set_up) shared->set_up = fdpass_now() - begin;
     if (shared->phase == AFTER_FIRST_LEFT && rank == 0 && status == SMFAR_OK) {
         smfar_comm_destroy(comm);
         shared->ready++;
         _exit(0);
     }
-    if (status == SMFAR_OK && may_take_long) smfar_comm_set_timeout(comm, shared->timeout_ms);
+    if (status == SMFAR_OK) smfar_comm_set_timeout(comm, shared->timeout_ms);
     if (status == SMFAR_OK) status = live(comm, rank, data);
     note(rank);
     smfar_comm_destroy(comm);
@@ -170,7 +174,7 @@ static int wait_end(pid_t pid, int64_t limit)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static int64_t worst_ms;
+static int64_t worst_ms, set_up_ms; /* the latter of the slowest undisturbed set-up */
 
 /* A rank that was in the group with the victim; `most_ms` after the strike it has its error. */
 static void check_survivor(int rank, pid_t pid, int64_t most_ms)
@@ -195,7 +199,8 @@ static void run(enum phase phase, int victim, int signal_number, int delay_us)
     shared->victim = victim;
     shared->timeout_ms = signal_number == SIGKILL ? LONG_MS : stopped_ms();
     /* a rank that never came cannot be known to be dead: then the deadline counts */
-    if (phase == IN_SETUP) shared->timeout_ms = stopped_ms();
+    if (phase == IN_SETUP)
+        shared->timeout_ms = STOPPED_MS > SETUPS * set_up_ms ? STOPPED_MS : SETUPS * set_up_ms;
     REQUIRE(smfar_unique_id(&shared->id) == SMFAR_OK, "%s", smfar_last_error());
     fflush(stdout);
     for (int r = 0; r < RANKS; r++) {
@@ -210,6 +215,7 @@ static void run(enum phase phase, int victim, int signal_number, int delay_us)
         if (r != victim)
             check_survivor(r, pid[r],
                            shared->timeout_ms == LONG_MS ? SOON_MS : shared->timeout_ms + SOON_MS);
+    if (phase != IN_SETUP && shared->set_up > set_up_ms) set_up_ms = shared->set_up;
     if (shared->child > 0) kill(shared->child, SIGKILL);
     kill(pid[victim], SIGKILL);
     waitpid(pid[victim], NULL, 0);
@@ -234,8 +240,8 @@ int main(void)
     test_r13_a_peer_that_stops_in_an_allocation();
     run(AFTER_FIRST_LEFT, 2, SIGKILL, 1000);
     run(WITH_CHILD, 0, SIGKILL, 20000);
-    for (int i = 0; i < 10; i++) /* a set-up takes some 30 ms */
-        run(IN_SETUP, i % RANKS, i % 4 == 3 ? SIGSTOP : SIGKILL, 3000 * i);
+    for (int i = 0; i < 10; i++)
+        run(IN_SETUP, i % RANKS, i % 4 == 3 ? SIGSTOP : SIGKILL, (int)(100 * set_up_ms) * i);
     printf("a death was heard of after at most %lld ms\n", (long long)worst_ms);
     return unit_end();
 }

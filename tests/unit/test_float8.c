@@ -5,7 +5,7 @@
 #include "ranks.h"
 #include "switch.h"
 
-enum { RANKS = 3, COUNT = 5003, REFUSED = 1, TIMEOUT_MS = 20000 };
+enum { RANKS = 3, COUNT = 5003, REFUSED = 1, TIMEOUT_MS = 60000 };
 
 /* What the module's loads are made to do, and what becomes of it. */
 struct fault {

@@ -9,18 +9,18 @@
 #include "ranks.h"
 #include "switch.h"
 
-enum { RANKS = 3, LARGEST = 100000, TIMEOUT_MS = 20000, SHORT_MS = 400 };
+enum { RANKS = 3, LARGEST = 100000, TIMEOUT_MS = 60000, SHORT_MS = 400 };
 
 static void must(enum smfar_status status)
 {
     REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
 }
 
-static smfar_comm *join(struct ranks_thread *me, int timeout_ms)
+static smfar_comm *join(struct ranks_thread *me)
 {
     struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,
                                   .device = -1,
-                                  .timeout_ms = timeout_ms,
+                                  .timeout_ms = TIMEOUT_MS,
                                   .window_bytes = 1 << 20};
     smfar_comm *comm = NULL;
     must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &comm));
@@ -244,7 +244,7 @@ static void tell_ending(smfar_comm *comm, int rank)
     int32_t data = 0;
     if (rank == 0) must(smfar_send(&data, 4, 1, 8, comm, NULL, &ending, NULL));
     if (rank == 1) end(receive(comm, &data, 4, 0, 8));
-    for (int i = 0; rank == 0 && i < 5000 && !ended; i++)
+    for (int i = 0; rank == 0 && i < TIMEOUT_MS && !ended; i++)
         usleep(1000);
     if (rank == 0) EXPECT_EQ(ended, 1);
 }
@@ -252,7 +252,7 @@ static void tell_ending(smfar_comm *comm, int rank)
 static void work_well(struct ranks_thread *me)
 {
     static const size_t sizes[] = {0, 1, 511, 4096, 10001, LARGEST};
-    smfar_comm *comm = join(me, TIMEOUT_MS);
+    smfar_comm *comm = join(me);
     smfar_request *none = NULL;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         exchange_all(comm, me->rank, sizes[i]);
@@ -283,7 +283,8 @@ static void expect_end(smfar_request *request, enum smfar_status status, const c
     int64_t begin = fdpass_now();
     EXPECT_EQ(smfar_request_wait(request, -1), status);
     EXPECT_HAS(smfar_last_error(), words);
-    EXPECT(fdpass_now() - begin < 5000, "it took %lld ms", (long long)(fdpass_now() - begin));
+    EXPECT(fdpass_now() - begin < TIMEOUT_MS / 2, "it took %lld ms",
+           (long long)(fdpass_now() - begin));
     smfar_request_free(request);
 }
 
@@ -348,7 +349,8 @@ static void fail_with(enum failing failing, smfar_comm *comm, int rank)
 static void work_ill(struct ranks_thread *me)
 {
     enum failing failing = *(const enum failing *)me->extra;
-    smfar_comm *comm = join(me, failing == NOBODY ? SHORT_MS : TIMEOUT_MS);
+    smfar_comm *comm = join(me);
+    if (failing == NOBODY) smfar_comm_set_timeout(comm, SHORT_MS);
     fail_with(failing, comm, me->rank);
     if (failing != LEAVE) pthread_barrier_wait(&meeting); /* before that nobody has left */
     if (failing != DESTROY || me->rank != 2) smfar_comm_destroy(comm);

@@ -4,7 +4,7 @@
 #include "ranks.h"
 #include "switch.h"
 
-enum { LARGEST = 30000, MOST_RANKS = 4, TIMEOUT_MS = 20000, POISON = -77777 };
+enum { LARGEST = 30000, MOST_RANKS = 4, TIMEOUT_MS = 60000, POISON = -77777 };
 
 struct options {
     int no_multicast;

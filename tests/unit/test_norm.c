@@ -7,7 +7,7 @@
 #include "ranks.h"
 #include "switch.h"
 
-enum { LARGEST = 20000, MOST_RANKS = 4, MOST_SPLIT = 8, TIMEOUT_MS = 20000 };
+enum { LARGEST = 20000, MOST_RANKS = 4, MOST_SPLIT = 8, TIMEOUT_MS = 60000 };
 #define EPS 1e-6
 
 struct options {

@@ -14,7 +14,7 @@ enum {
     PAGE = 2 << 20, /* of the driver's allocations */
     PAGES = 3,
     COUNT = 30001, /* of i32: from one allocation into the next */
-    TIMEOUT_MS = 20000,
+    TIMEOUT_MS = 60000,
     WINDOW = 4 << 20
 };
 

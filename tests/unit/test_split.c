@@ -8,7 +8,7 @@
 
 enum {
     MOST_RANKS = 5,
-    TIMEOUT_MS = 20000,
+    TIMEOUT_MS = 60000,
     SPACE = 768 << 10, /* bytes of each rank in the window, and outside */
     GUARD = 256,
     MOST = 70000, /* elements */

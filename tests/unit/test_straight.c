@@ -10,7 +10,7 @@
 
 enum {
     RANKS = 4,
-    TIMEOUT_MS = 20000,
+    TIMEOUT_MS = 60000,
     SPACE = 512 << 10, /* bytes of each rank in the window, and outside */
     APART = SPACE / 2, /* from its outputs to its inputs */
     GUARD = 1024,

@@ -7,7 +7,7 @@
 #include "ranks.h"
 #include "switch.h"
 
-enum { RANKS = 3, FAULTY = 1, COUNT = 4000, SOON_MS = 2000, LONG_MS = 30000, MOST_CALLS = 400 };
+enum { RANKS = 3, FAULTY = 1, COUNT = 4000, SOON_MS = 15000, LONG_MS = 60000, MOST_CALLS = 400 };
 
 static const char *const functions[] = {"cuStreamBatchMemOp", "cuEventRecord", "cuStreamWaitEvent",
                                         "cuMemcpyAsync", "cuLaunchKernel"};

@@ -15,7 +15,7 @@
 enum {
     BATCH = 4, /* most collectives in flight */
     MOST_COUNT = 20000,
-    TIMEOUT_MS = 30000,
+    TIMEOUT_MS = 60000,
     SHORT_OF_WRAP = 100,
     MOST_REPORTS = 10
 };

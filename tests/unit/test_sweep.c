@@ -15,10 +15,10 @@
 enum {
     RANKS = 3,
     COUNT = 1003,
-    PATIENT_MS = 20000, /* where no wait should run out */
+    PATIENT_MS = 60000, /* where no wait should run out */
     BLOCKED_MS = 1600,  /* the least timeout where one does */
-    BLOCKED_TIMES = 8,  /* and how many undisturbed creations it must have room for */
-    LATE_MS = 400,
+    BLOCKED_TIMES = 20, /* and how many undisturbed creations it must have room for */
+    LATE_MS = 1000,
     MOST_CALLS = 128,
     FAILURE = 999 /* CUDA_ERROR_UNKNOWN */
 };
@@ -149,7 +149,7 @@ static uint64_t held(void)
 /* A call that had blocked is undone by its own thread, a moment after its release. */
 static void wait_undone(int descriptors)
 {
-    for (double limit = now() + 5; now() < limit; usleep(1000))
+    for (double limit = now() + 30; now() < limit; usleep(1000))
         if (held() == 0 && switch_open_descriptors() == descriptors && shared_mappings() == 0)
             return;
 }

@@ -10,7 +10,7 @@
 #include "../../csrc/comm/meeting.h"
 #include "ranks.h"
 
-enum { COUNT = 5001, TIMEOUT_MS = 20000 };
+enum { COUNT = 5001, TIMEOUT_MS = 60000 };
 
 static void must(enum smfar_status status)
 {

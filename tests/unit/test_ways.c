@@ -5,7 +5,7 @@
 #include "../../csrc/comm/names.h"
 #include "ranks.h"
 
-enum { RANKS = 3, ROOM = 256 << 10, SHIFT = 16, TIMEOUT_MS = 30000 };
+enum { RANKS = 3, ROOM = 256 << 10, SHIFT = 16, TIMEOUT_MS = 60000 };
 
 static const struct {
     enum smfar_op op;
