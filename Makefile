@@ -87,12 +87,12 @@ $(HELLO) $(NORM): csrc/smfar.h smfar/libsmfar.so smfar/libsmfar_soft.so
 
 hello: $(HELLO) $(NORM)
 ifdef MPI
-	timeout 60 mpirun --oversubscribe -n 4 $(HELLO)
-	SOFT=1 timeout 60 mpirun --oversubscribe -n 4 $(NORM)
+	timeout 300 mpirun --oversubscribe -n 4 $(HELLO)
+	SOFT=1 timeout 300 mpirun --oversubscribe -n 4 $(NORM)
 else
-	NTHREADS=4 timeout 60 $(HELLO)
-	NPROCS=4 timeout 60 $(HELLO)
-	SOFT=1 NTHREADS=4 timeout 60 $(NORM)
+	NTHREADS=4 timeout 300 $(HELLO)
+	NPROCS=4 timeout 300 $(HELLO)
+	SOFT=1 NTHREADS=4 timeout 300 $(NORM)
 endif
 
 # ---- tests ----

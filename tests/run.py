@@ -16,7 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS = ("unit", "soft", "checkptx", "mutate", "check", "python", "gpu")
-LIMIT_S = 900
+LIMIT_S = 3600  # of a program, or check
+TEST_LIMIT_S = 600  # of a test of pytest's: by then harness.py has said more
 COMPLAINTS = ("not so:", "WRONG", "ERROR: ", "runtime error: ")  # units, checkptx, sanitizers
 RAISED = re.compile(r"^[\w.]+(Error|Exception|Exit)\b|did not answer|ended with exit code")
 MOST_NAMED, MOST_SAID = 24, 250  # failed tests, and characters of each
@@ -77,6 +78,7 @@ def run_pytest(count, bin_dir, folder):
     report = bin_dir.parent / f"pytest-{folder}.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", f"tests/{folder}", "-q", "-rs"]
+    command += ["--timeout", str(TEST_LIMIT_S)]
     code = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT).returncode
     if not report.exists():
         return finish(count, "pytest", code or 1, "pytest wrote no report", 0)

@@ -6,6 +6,7 @@ traceback. After a failure, or past the deadline, the processes are ended and th
 fresh ones.
 """
 
+import contextlib
 import faulthandler
 import multiprocessing
 import os
@@ -65,7 +66,8 @@ class Ranks:
         if not self.processes:
             self.start()
         for pipe in self.pipes:
-            pipe.send((function, arguments))
+            with contextlib.suppress(OSError):  # a rank that has died since: `receive` says so
+                pipe.send((function, arguments))
         limit = time.monotonic() + deadline
         answers = [self.receive(rank, limit) for rank in range(self.count)]
         failures = [
