@@ -154,8 +154,9 @@ SMFAR_EXPORT enum smfar_status smfar_comm_init_rank(const struct smfar_id *id, i
  * Not collective: a rank may leave once its work is done; a rank that calls a further collective
  * gets SMFAR_ERR_PEER at once. What the communicator holds, memory in the window too, stays until
  * smfar_comm_destroy. Calls of other threads that came before end first, later ones are refused.
- * The last collective's stream must still be there. A second call does nothing, nor does one for
- * NULL or in a forked child. */
+ * The last collective's stream must still be there. Of several threads that call at once each
+ * returns when all of that is done. A later call does nothing, nor does one for NULL or in a forked
+ * child. */
 SMFAR_EXPORT void smfar_comm_finalize(smfar_comm *comm);
 
 /* 1 once smfar_comm_finalize has seen that nothing uses this rank's memory any more. 0 before, and

@@ -92,6 +92,7 @@ static enum smfar_status create(const struct smfar_config *config, const struct 
     pthread_mutex_init(&comm->lock, NULL);
     pthread_mutex_init(&comm->side_lock, NULL);
     pthread_mutex_init(&comm->path_lock, NULL);
+    pthread_mutex_init(&comm->leave_lock, NULL);
     log_set_rank(rank);
     status = setup_run(comm, config, store, id);
     if (status != SMFAR_OK) return status;
@@ -180,27 +181,35 @@ static void destroy_gpu_objects(struct smfar_comm *comm)
     page_destroy(&comm->page);
 }
 
-void smfar_comm_finalize(smfar_comm *comm)
+static void leave(struct smfar_comm *comm)
 {
-    if (!comm || comm->owner_pid != (int)getpid()) return; /* a forked child has no part in it */
-    if (atomic_exchange(&comm->finalized, 1)) return;
     int alone = outlast_calls(comm);
     int drained = drain(comm);
     if (alone) mail_stop(comm);
-    comm->quiet = part(comm, alone && drained && !comm->unsettled);
+    atomic_store(&comm->quiet, part(comm, alone && drained && !comm->unsettled));
     watchdog_stop(comm);
+}
+
+void smfar_comm_finalize(smfar_comm *comm)
+{
+    if (!comm || comm->owner_pid != (int)getpid()) return; /* a forked child has no part in it */
+    atomic_store(&comm->finalized, 1);
+    pthread_mutex_lock(&comm->leave_lock); /* for no longer than leave() may take */
+    if (!comm->left) leave(comm);
+    comm->left = 1;
+    pthread_mutex_unlock(&comm->leave_lock);
 }
 
 int smfar_comm_quiet(const smfar_comm *comm)
 {
-    return comm && atomic_load(&comm->finalized) && comm->quiet;
+    return comm && atomic_load(&comm->quiet);
 }
 
 void smfar_comm_destroy(smfar_comm *comm)
 {
     if (!comm || comm->owner_pid != (int)getpid()) return;
     smfar_comm_finalize(comm);
-    int drained = comm->quiet;
+    int drained = atomic_load(&comm->quiet);
     uint32_t graphs = drained ? 0 : graphs_left(comm);
     size_t registered = drained || !comm->window ? 0 : registered_bytes(comm->window);
     if (graphs)
@@ -222,6 +231,7 @@ void smfar_comm_destroy(smfar_comm *comm)
     pthread_mutex_destroy(&comm->lock);
     pthread_mutex_destroy(&comm->side_lock);
     pthread_mutex_destroy(&comm->path_lock);
+    pthread_mutex_destroy(&comm->leave_lock);
     capture_free(comm, 0);
     free(comm->plans);
     free(comm->marks);

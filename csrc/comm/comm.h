@@ -83,8 +83,10 @@ struct smfar_comm {
     struct courier *courier;   /* of copies into other ranks' tensors */
     struct captures *captures; /* NULL before the first captured collective */
 
-    _Atomic int finalized; /* this rank has left the group */
-    int quiet;             /* and nothing can use its memory any more */
+    _Atomic int finalized;      /* this rank leaves the group, or has left it: calls are refused */
+    pthread_mutex_t leave_lock; /* held while it leaves; guards the next */
+    int left;
+    _Atomic int quiet; /* it has left, and nothing can use its memory any more */
 
     _Atomic int ready; /* every rank has set it up: from now on a failure is the group's */
     pthread_t watchdog;

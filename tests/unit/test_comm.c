@@ -378,6 +378,29 @@ static void leave_meanwhile(struct ranks_thread *me)
     smfar_comm_destroy(comm);
 }
 
+/* Whichever thread it is: when it comes back the rank has left. */
+static void *finalize(void *comm)
+{
+    smfar_comm_finalize(comm);
+    EXPECT(smfar_comm_quiet(comm), "back before the rank has left");
+    return NULL;
+}
+
+/* Several threads of a rank leave at once, with work under way that another rank is late for. */
+static void leave_together(struct ranks_thread *me)
+{
+    static float data[2][100];
+    pthread_t thread[3];
+    smfar_comm *comm = join(me);
+    if (me->rank == 1) nanosleep(&(struct timespec){0, 200000000}, NULL);
+    must(smfar_all_reduce(data[me->rank], data[me->rank], 100, SMFAR_F32, SMFAR_SUM, comm, NULL));
+    for (int i = 0; i < 3; i++)
+        REQUIRE(pthread_create(&thread[i], NULL, finalize, comm) == 0, "no thread");
+    for (int i = 0; i < 3; i++)
+        pthread_join(thread[i], NULL);
+    smfar_comm_destroy(comm);
+}
+
 /* Rank 0 alone allocates: that fails the group, whose ranks cannot be in step again. */
 static void lone_allocation(struct ranks_thread *me)
 {
@@ -422,6 +445,7 @@ int main(void)
     ranks_run(2, lone_allocation, NULL);
     for (int turn = 0; turn < 20; turn++)
         ranks_run(1, leave_meanwhile, NULL);
+    ranks_run(2, leave_together, NULL);
     for (int turn = 0; turn < 10; turn++)
         ranks_run(3, left_early, (void *)(turn % 2 ? &mc : &peer));
     setenv("SMFAR_SM_BUDGET", "2147483648", 1);
