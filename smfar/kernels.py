@@ -19,7 +19,7 @@ from dataclasses import dataclass
 MODULES = {
     "peer": lambda number: True,
     "mc": lambda number: number >= 90,
-    "mc_f8": lambda number: number // 10 == 10,
+    "mc_f8": lambda number: number in (100, 103),
 }
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for")
 STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")

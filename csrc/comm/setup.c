@@ -296,8 +296,8 @@ static int decide_float8(struct smfar_comm *comm)
         int compute = comm->capability[r].compute;
         if (kernel_float8_in_switch(compute)) continue;
         snprintf(comm->float8_reason, sizeof(comm->float8_reason),
-                 "off: compute capability 10.x is needed, and rank %d has %d.%d", r, compute / 10,
-                 compute % 10);
+                 "off: compute capability 10.0 or 10.3 is needed, and rank %d has %d.%d", r,
+                 compute / 10, compute % 10);
         return 0;
     }
     return 1;

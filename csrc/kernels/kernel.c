@@ -260,7 +260,8 @@ enum smfar_status kernels_load(struct driver *driver, int multicast, struct kern
     return status;
 }
 
-int kernel_float8_in_switch(int compute) { return compute / 10 == 10; }
+/* those that .target sm_100f is for */
+int kernel_float8_in_switch(int compute) { return compute == 100 || compute == 103; }
 
 enum smfar_status kernels_load_float8(struct kernels *kernels)
 {

@@ -31,8 +31,10 @@ struct ptx_kernel;
 int ptx_module_parse(const char *text, struct ptx_module **module_out, char *error,
                      size_t error_size);
 void ptx_module_free(struct ptx_module *module);
+/* Its .version: 88 is 8.8. */
+unsigned ptx_module_version(const struct ptx_module *module);
 /* May a GPU of this compute capability (90 is 9.0) run it? Of .target sm_100 from 10.0 on all may,
- * of sm_100a that one alone, of sm_100f those of 10.x. */
+ * of sm_100a that one alone, of sm_100f those of its family, 10.0 and 10.3. */
 int ptx_module_runs_on(const struct ptx_module *module, unsigned compute);
 const struct ptx_kernel *ptx_module_kernel(const struct ptx_module *module, const char *name);
 const struct ptx_kernel_info *ptx_kernel_info(const struct ptx_kernel *kernel);

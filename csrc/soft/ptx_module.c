@@ -249,6 +249,7 @@ static void parse_header(struct ptx_parser *p)
     char *minor;
     p->version = 10 * (unsigned)strtoul(p->token.at, &minor, 10);
     p->version += (unsigned)strtoul(minor + 1, NULL, 10);
+    p->module->version = p->version;
     ptx_lex_next(p);
     ptx_lex_expect(p, ".target");
     struct ptx_token target = ptx_lex_name(p);
@@ -342,10 +343,18 @@ void ptx_module_free(struct ptx_module *module)
     free(module);
 }
 
+/* The first GPU of this one's family. 10.1 and 11.0 are families of their own. */
+static unsigned family_of(unsigned compute)
+{
+    return compute == 103 ? 100 : compute == 121 ? 120 : compute;
+}
+
+unsigned ptx_module_version(const struct ptx_module *module) { return module->version; }
+
 int ptx_module_runs_on(const struct ptx_module *module, unsigned compute)
 {
     if (module->suffix == 'a') return compute == module->target;
-    if (module->suffix == 'f' && compute / 10 != module->target / 10) return 0;
+    if (module->suffix == 'f' && family_of(compute) != family_of(module->target)) return 0;
     return compute >= module->target;
 }
 

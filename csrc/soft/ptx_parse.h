@@ -149,6 +149,7 @@ struct ptx_module {
     size_t memory_count, memory_room;
     uint64_t shared_bytes; /* of module-level .shared variables */
     unsigned target;       /* sm_90 is 90 */
+    unsigned version;      /* 8.2 is 82 */
     char suffix;           /* of the target: 'a', 'f', or 0 */
 };
 

@@ -12,7 +12,6 @@
 #include "soft_faults.h"
 
 enum {
-    DRIVER_VERSION = 12040,
     MAX_STACK = 64,
     EXIT_WAIT_MS = 2000,
     LEAST_COMPUTE = 80, /* 8.0 */

@@ -64,6 +64,9 @@ void soft_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- settings, read once by cuInit (soft_device.c) ---- */
 
+/* What the driver calls itself, CUDA 12.9, and the newest PTX that it takes: of ISA 8.8. */
+enum { DRIVER_VERSION = 12090, DRIVER_PTX = 88 };
+
 struct settings {
     int devices;         /* SMFAR_SOFT_GPUS */
     int multiprocessors; /* SMFAR_SOFT_SMS */

@@ -95,6 +95,22 @@ static int is_ptx(const char *text)
     }
 }
 
+/* Does this driver take that version, and has its GPU that target? */
+static CUresult check_header(const struct ptx_module *ptx, char *error, size_t size)
+{
+    unsigned version = ptx_module_version(ptx);
+    if (version > DRIVER_PTX) {
+        snprintf(error, size, ".version %u.%u: CUDA %d.%d takes PTX up to %d.%d", version / 10,
+                 version % 10, DRIVER_VERSION / 1000, DRIVER_VERSION % 1000 / 10, DRIVER_PTX / 10,
+                 DRIVER_PTX % 10);
+        return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    }
+    if (ptx_module_runs_on(ptx, (unsigned)settings.compute)) return CUDA_SUCCESS;
+    snprintf(error, size, "the .target is not for compute capability %d.%d", settings.compute / 10,
+             settings.compute % 10);
+    return CUDA_ERROR_INVALID_PTX;
+}
+
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int num_options,
                             CUjit_option *options, void **values)
 {
@@ -112,19 +128,13 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int nu
     if (!created) return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_init(&created->lock, NULL);
     created->ptx = parsed_get(image, error, sizeof error);
-    if (created->ptx && !ptx_module_runs_on(created->ptx, (unsigned)settings.compute)) {
-        snprintf(error, sizeof error, "the .target is not for compute capability %d.%d",
-                 settings.compute / 10, settings.compute % 10);
-        parsed_release(created->ptx);
-        created->ptx = NULL;
-    }
+    CUresult failed =
+        created->ptx ? check_header(created->ptx, error, sizeof error) : CUDA_ERROR_INVALID_PTX;
     write_log(&log, error);
-    int failed = !created->ptx;
     uintptr_t handle = failed ? 0 : object_publish(&created->object);
     if (!handle) {
         object_release(&created->object);
-        return failed ? refuse(CUDA_ERROR_INVALID_PTX, "module: %s", error)
-                      : CUDA_ERROR_OUT_OF_MEMORY;
+        return failed ? refuse(failed, "module: %s", error) : CUDA_ERROR_OUT_OF_MEMORY;
     }
     held_add(HELD_MODULES, 1);
     *module = (CUmodule)handle;

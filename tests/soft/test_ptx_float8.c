@@ -240,7 +240,8 @@ static void test_targets(void)
     } rows[] = {
         {".version 8.6\n.target sm_100a", 1, 100, 103},
         {".version 8.5\n.target sm_100a", 0, 0, 0},
-        {".version 8.8\n.target sm_100f", 1, 103, 120},
+        {".version 8.8\n.target sm_100f", 1, 103, 101},
+        {".version 8.8\n.target sm_100f", 1, 100, 120},
         {".version 8.7\n.target sm_100f", 0, 0, 0},
         {".version 8.8\n.target sm_103a", 1, 103, 100},
         {".version 8.8\n.target sm_103f", 1, 103, 100},

@@ -84,6 +84,14 @@ static void test_loading(void)
           cu.cuModuleLoadDataEx(&module, ".version 8.6\n.target sm_100\n.address_size 64\n", 2,
                                 options, values));
     EXPECT_HAS(log, "not for compute capability 9.0");
+    values[1] = (void *)sizeof log;
+    GIVES(CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+          cu.cuModuleLoadDataEx(&module, ".version 9.0\n.target sm_90\n.address_size 64\n", 2,
+                                options, values));
+    EXPECT_HAS(log, ".version 9.0: CUDA 12.9 takes PTX up to 8.8");
+    int version = 0;
+    OK(cu.cuDriverGetVersion(&version));
+    EXPECT_EQ(version, 12090);
     function = rig_function(store_word, "store_word", &module);
     OK(cu.cuModuleGetFunction(&again, module, "store_word"));
     EXPECT(function == again, "two handles of one function");
