@@ -200,10 +200,7 @@ void smfar_comm_finalize(smfar_comm *comm)
     pthread_mutex_unlock(&comm->leave_lock);
 }
 
-int smfar_comm_quiet(const smfar_comm *comm)
-{
-    return comm && atomic_load(&comm->quiet);
-}
+int smfar_comm_quiet(const smfar_comm *comm) { return comm && atomic_load(&comm->quiet); }
 
 void smfar_comm_destroy(smfar_comm *comm)
 {
@@ -220,6 +217,7 @@ void smfar_comm_destroy(smfar_comm *comm)
         log_warn("kernels of this group may still run; its memory, and %zu bytes that are "
                  "registered, must stay until the process ends",
                  registered);
+    if (drained) free(comm->trial_memory);
     if (drained && comm->retained && comm_enter(comm) == SMFAR_OK) {
         destroy_gpu_objects(comm);
         comm_leave(comm);

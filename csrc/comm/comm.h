@@ -82,6 +82,7 @@ struct smfar_comm {
     struct mail *mail;         /* NULL before the first message */
     struct courier *courier;   /* of copies into other ranks' tensors */
     struct captures *captures; /* NULL before the first captured collective */
+    void *trial_memory;        /* trial.c's, on the host */
 
     _Atomic int finalized;      /* this rank leaves the group, or has left it: calls are refused */
     pthread_mutex_t leave_lock; /* held while it leaves; guards the next */
@@ -126,8 +127,9 @@ void plan_table_topology(const struct smfar_comm *comm, char *text, size_t size)
 enum smfar_status trial_multicast(struct smfar_comm *comm);
 enum smfar_status trial_multicast_copy(struct smfar_comm *comm);
 
-/* Of 8-bit floats, whose kernels are loaded: is a sum rounded to the nearest, one past the largest
- * number that number, and one with a NaN a NaN? PTX says nothing of this. */
+/* Of 8-bit floats, whose kernels are loaded: is a sum rounded once, to the nearest, ties to even,
+ * also to a subnormal; is one past the largest number that number, and one with a NaN a NaN? PTX
+ * says nothing of this. */
 enum smfar_status trial_multicast_float8(struct smfar_comm *comm);
 enum smfar_status trial_reset_signals(struct smfar_comm *comm);
 
