@@ -461,7 +461,7 @@ SMFAR_EXPORT enum smfar_status smfar_plan_table_check(const char *path);
 struct smfar_path {
     const char *collective; /* "all_reduce" */
     const char *algorithm;  /* "twoshot_mc" */
-    char reason[160];       /* of the last plan */
+    char reason[256];       /* of the last plan */
     uint64_t calls;
     uint64_t bytes;        /* of this rank's tensors */
     uint64_t staged_bytes; /* of these, copied through a staging slot */

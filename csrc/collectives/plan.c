@@ -4,32 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../comm/meeting.h"
-
 /* Bytes of its rank's share that one thread reduces at a time: eight vectors of 16 through the
  * switch; over peers a thread has 16 vectors in flight, of all ranks together. */
 enum {
     MC_BYTES = 128,
     PEER_BYTES = 256,
-    PULL_THREADS = 1024, /* as many bytes in flight as one SM can keep */
-    LEAST_THREADS = 128,
-    SMALL_READS = 128 << 10, /* by default, of all ranks' data through the switch; see suits */
-    LINE = 128,
-    VECTOR = 16,
-    LEGS = 4,
-    STEPS = MEETINGS_MOST / (2 * LEGS), /* of a split, at most */
-    LEG_LEAST = 64,                     /* as a part of the largest step, which takes some 200 us */
-    PULL_TILE = 4096,                   /* bytes that a warp moves at a time */
-    LEAST_FREE = 1 << 20,               /* below this meetings of streams cost more than a kernel */
-    PULL_ANYHOW = 64 << 10              /* whatever its parts or the memory are like */
+    SMALL_READS = 128 << 10 /* by default, of all ranks' data through the switch; see suits */
 };
 
 _Thread_local struct hint plan_hint;
-
-static int is_split(enum algorithm algorithm)
-{
-    return algorithm == ALGORITHM_SPLIT_MC || algorithm == ALGORITHM_SPLIT_PEER;
-}
 
 static int is_pull(enum algorithm algorithm)
 {
@@ -81,8 +64,14 @@ static uint64_t bytes_per_launch(const struct plan_query *query, const struct pl
     return plan->leg && plan->leg < bytes ? plan->leg : bytes;
 }
 
-/* So many threads, in as many blocks as they fill, up to the budget. */
-static void spread(uint64_t threads, int most, int budget, struct plan *plan)
+uint64_t plan_elements(const struct plan_query *query, size_t bytes)
+{
+    size_t element = dtype_bytes((int)query->dtype);
+    uint64_t elements = element ? bytes / 16 * 16 / element : 0;
+    return elements ? elements : 1;
+}
+
+void plan_spread(uint64_t threads, int most, int budget, struct plan *plan)
 {
     uint64_t blocks = (threads + (uint64_t)most - 1) / (uint64_t)most;
     plan->blocks = blocks<1 ? 1 : blocks>(uint64_t) budget ? budget : (int)blocks;
@@ -100,9 +89,9 @@ static void shape(const struct plan_query *query, struct plan *plan)
     uint64_t threads = (bytes_per_launch(query, plan) + each - 1) / each;
     int most = algorithm_rows[plan->algorithm].threads, budget = plan_budget(query, multicast);
     int extra = algorithm_is_push(plan->algorithm) ? 32 : 0; /* a warp that moves no data */
-    spread(threads, most - extra, budget, plan);
+    plan_spread(threads, most - extra, budget, plan);
     plan->threads += extra;
-    if (plan->threads < LEAST_THREADS) plan->threads = LEAST_THREADS;
+    if (plan->threads < PLAN_LEAST_THREADS) plan->threads = PLAN_LEAST_THREADS;
 }
 
 /* What is wrong with an op that no kernel serves, and what would do. */
@@ -152,23 +141,19 @@ int plan_may_switch(const struct plan_query *query)
     return query->agreed.multicast && !query->agreed.fixed_order && !query->hint.fixed_order;
 }
 
-static int is_float8(enum smfar_dtype dtype)
-{
-    return dtype == SMFAR_F8_E4M3 || dtype == SMFAR_F8_E5M2;
-}
-
 /* A push sums in rank order; of the switch it needs no sum. */
 static int may_multicast(const struct plan_query *query, enum algorithm algorithm)
 {
     if (algorithm == ALGORITHM_PUSH_MC) return query->agreed.multicast;
-    return plan_may_switch(query) && (!is_float8(query->dtype) || query->agreed.multicast_float8);
+    return plan_may_switch(query) &&
+           (!dtype_is_float8(query->dtype) || query->agreed.multicast_float8);
 }
 
 /* The kernel by which an algorithm can serve the call, or KERNELS. */
 static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm algorithm)
 {
     char file[64];
-    int whole = query->collective == COLLECTIVE_ALL_REDUCE;
+    if (algorithm_is_split(algorithm)) return plan_split_kernel(query, algorithm);
     if (algorithm_rows[algorithm].multicast && !may_multicast(query, algorithm)) return KERNELS;
     if (is_pull(algorithm)) {
         const char *pull =
@@ -176,8 +161,6 @@ static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm a
         return may_pull(query, algorithm) ? kernel_find(pull, query->op, query->dtype) : KERNELS;
     }
     if (query->collective == COLLECTIVE_REDUCE_SCATTER) return KERNELS;
-    if (is_split(algorithm) && (!whole || query->captured || !plan_split_room(query, algorithm)))
-        return KERNELS;
     if (algorithm_is_oneshot(algorithm) && !fits_oneshot(query)) return KERNELS;
     if (algorithm_is_push(algorithm) && !fits_push(query)) return KERNELS;
     snprintf(file, sizeof(file), "all_reduce_%s", algorithm_rows[algorithm].name);
@@ -187,7 +170,7 @@ static enum kernel_id kernel_of(const struct plan_query *query, enum algorithm a
 /* A switch that sums 8-bit floats would do it. */
 static int lacks_float8(const struct plan_query *query)
 {
-    return is_float8(query->dtype) && !query->agreed.multicast_float8 &&
+    return dtype_is_float8(query->dtype) && !query->agreed.multicast_float8 &&
            kernel_find("all_reduce_twoshot_mc", query->op, query->dtype) != KERNELS;
 }
 
@@ -249,28 +232,14 @@ static enum algorithm choose(const struct plan_query *query, const struct plan_r
     return order[i];
 }
 
-/* Elements in so many bytes, rounded down to whole vectors; at least one. */
-static uint64_t elements_of(const struct plan_query *query, size_t bytes)
-{
-    size_t element = dtype_bytes((int)query->dtype);
-    uint64_t elements = element ? bytes / 16 * 16 / element : 0;
-    return elements ? elements : 1;
-}
-
-/* Elements in so many bytes, rounded down to whole lines. */
-static uint64_t whole_lines(const struct plan_query *query, size_t bytes)
-{
-    return bytes / LINE * LINE / dtype_bytes((int)query->dtype);
-}
-
 /* A step as short as the table says, but of a split no shorter than its streams have meetings for.
  */
 static void cut_chunk(const struct plan_query *query, struct plan *plan)
 {
-    uint64_t ranks = (uint64_t)query->ranks, bytes = query->count * dtype_bytes(query->dtype);
-    uint64_t elements = whole_lines(query, plan->row->chunk / ranks) * ranks;
-    uint64_t shortest = whole_lines(query, bytes / STEPS / ranks + LINE) * ranks;
-    plan->longer = plan->streams && bytes / STEPS >= plan->row->chunk && elements;
+    uint64_t ranks = (uint64_t)query->ranks;
+    uint64_t elements = plan_whole_lines(query, plan->row->chunk / ranks) * ranks;
+    uint64_t shortest = plan->streams ? plan_split_shortest(query) : 0;
+    plan->longer = elements && elements < shortest;
     if (plan->longer) elements = shortest;
     if (elements && elements < plan->chunk) plan->chunk = elements;
 }
@@ -281,22 +250,6 @@ static void reshape(const struct plan_query *query, struct plan *plan)
     int blocks = plan->row->blocks;
     if (blocks) plan->blocks = least(blocks, most_blocks(query, blocks));
     if (plan->row->threads) plan->threads = plan->row->threads;
-}
-
-size_t plan_split_room(const struct plan_query *query, enum algorithm algorithm)
-{
-    size_t ranks = (size_t)query->ranks, bytes = query->agreed.chunk_bytes, others = ranks - 1;
-    if (algorithm == ALGORITHM_SPLIT_MC) return (bytes - VECTOR) / (ranks + 1) / LINE * LINE;
-    return bytes / (others ? 2 * others : 1) / LINE * LINE;
-}
-
-size_t plan_leg(const struct plan_query *query, const struct plan *plan)
-{
-    uint64_t elements = query->count < plan->chunk ? query->count : plan->chunk;
-    size_t share = elements * dtype_bytes((int)query->dtype) / (size_t)query->ranks;
-    size_t least = query->agreed.chunk_bytes / LEG_LEAST, leg = share / LEGS;
-    if (leg < least) leg = least;
-    return leg / 128 * 128 + 128;
 }
 
 /* Each rank would ask the switch for sums of its own. */
@@ -332,85 +285,16 @@ static enum smfar_status plan_reduction(const struct plan_query *query, struct p
     if (row && row->algorithm == (int)plan->algorithm) plan->row = row;
     plan->kernel = kernel_of(query, plan->algorithm);
     plan->name = algorithm_rows[plan->algorithm].name;
-    plan->streams = is_split(plan->algorithm);
+    plan->streams = algorithm_is_split(plan->algorithm);
     plan->pull = is_pull(plan->algorithm);
-    if (plan->streams)
-        plan->chunk =
-            whole_lines(query, plan_split_room(query, plan->algorithm)) * (uint64_t)query->ranks;
+    if (plan->streams) plan->chunk = plan_split_chunk(query, plan->algorithm);
     if (plan->row) cut_chunk(query, plan);
     if (plan->streams) plan->leg = plan_leg(query, plan);
     shape(query, plan);
     if (plan->row) reshape(query, plan);
     say_why(query, plan);
+    plan_split_say_why_not(query, plan);
     return SMFAR_OK;
-}
-
-/* What is moved goes to every rank alike, and one copy reaches all. */
-static int copies_to_all(const struct plan_query *query)
-{
-    int same =
-        query->collective == COLLECTIVE_BROADCAST || query->collective == COLLECTIVE_ALL_GATHER;
-    return same && query->agreed.multicast && query->agreed.multicast_copy;
-}
-
-/* Asked for, for the call or for the group's large ones. */
-static int without_sms(const struct plan_query *query)
-{
-    uint64_t bytes = query->count * dtype_bytes(query->dtype);
-    int large = bytes >= LEAST_FREE || query->collective == COLLECTIVE_ALL_TO_ALL_V;
-    if (query->hint.sm_budget == SMFAR_NO_SMS) return 1;
-    return query->agreed.copy_engines && large && !query->captured &&
-           query->hint.algorithm != ALGORITHM_PULL_PEER;
-}
-
-/* One kernel instead of barriers and copies, for parts of one size. In host memory large ones are
- * better copied, and a root's own links carry a broadcast once where one copy reaches all. */
-static int may_pull_moves(const struct plan_query *query)
-{
-    uint64_t bytes = query->count * dtype_bytes(query->dtype);
-    int small = bytes <= PULL_ANYHOW, broadcast = query->collective == COLLECTIVE_BROADCAST;
-    if (without_sms(query) || query->collective == COLLECTIVE_ALL_TO_ALL_V) return 0;
-    if (query->hint.algorithm == ALGORITHM_PULL_PEER || small) return 1;
-    if (bytes % 16 || query->agreed.pageable) return 0;
-    return !broadcast || !copies_to_all(query);
-}
-
-static void plan_pull(const struct plan_query *query, struct plan *plan)
-{
-    enum collective collective = query->collective;
-    int apart = collective == COLLECTIVE_ALL_TO_ALL || collective == COLLECTIVE_SCATTER;
-    int rooted = collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_SCATTER;
-    plan->pull = 1;
-    plan->algorithm = ALGORITHM_PULL_PEER;
-    plan->name = algorithm_rows[plan->algorithm].name;
-    plan->kernel = KERNEL_pull_peer;
-    plan->chunk =
-        elements_of(query, query->agreed.chunk_bytes / (apart ? (size_t)query->ranks : 1));
-    uint64_t elements = query->count < plan->chunk ? query->count : plan->chunk;
-    uint64_t tiles = (elements * dtype_bytes(query->dtype) + PULL_TILE - 1) / PULL_TILE;
-    if (!rooted) tiles *= (uint64_t)query->ranks;
-    spread(tiles * 32, PULL_THREADS, plan_budget(query, 0), plan);
-    if (plan->threads < LEAST_THREADS) plan->threads = LEAST_THREADS;
-    snprintf(plan->reason, sizeof(plan->reason), "%s",
-             query->hint.algorithm == ALGORITHM_PULL_PEER
-                 ? "it was asked for"
-                 : "a kernel reads straight into the outputs");
-}
-
-/* Copies between barriers; what every rank gets is copied to all at once where that works. */
-static void plan_copies(const struct plan_query *query, struct plan *plan)
-{
-    int multicast = copies_to_all(query), same = query->collective == COLLECTIVE_BROADCAST ||
-                                                 query->collective == COLLECTIVE_ALL_GATHER;
-    plan->name = multicast ? "copy_mc" : "copy_peer";
-    plan->kernel = KERNELS;
-    plan->streams = without_sms(query);
-    plan->blocks = plan->streams ? 0 : 1; /* of the barriers */
-    plan->threads = plan->streams ? 0 : 32;
-    snprintf(plan->reason, sizeof(plan->reason), "%s",
-             multicast ? "copies to the multicast address were tried and work"
-             : same    ? "one copy to each peer: no copies to a multicast address here"
-                       : "every rank gets something else");
 }
 
 static void plan_barrier(const struct plan_query *query, struct plan *plan)
@@ -447,7 +331,8 @@ static int is_reduction(enum collective collective)
 static uint64_t chunk_elements(const struct plan_query *query)
 {
     size_t bytes = query->agreed.chunk_bytes;
-    return elements_of(query, is_divided(query->collective) ? bytes / (size_t)query->ranks : bytes);
+    return plan_elements(query,
+                         is_divided(query->collective) ? bytes / (size_t)query->ranks : bytes);
 }
 
 enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_out)
@@ -468,10 +353,8 @@ enum smfar_status plan_make(const struct plan_query *query, struct plan *plan_ou
         status = plan_norm(query, &plan);
     else if (query->collective == COLLECTIVE_BARRIER)
         plan_barrier(query, &plan);
-    else if (may_pull_moves(query))
-        plan_pull(query, &plan);
     else
-        plan_copies(query, &plan);
+        plan_move(query, &plan);
     if (status == SMFAR_OK) *plan_out = plan;
     return status;
 }

@@ -11,6 +11,9 @@
 int algorithm_is_push(enum algorithm algorithm);
 int algorithm_is_oneshot(enum algorithm algorithm);
 
+/* Those of split.h. */
+int algorithm_is_split(enum algorithm algorithm);
+
 /* What the calling thread wishes: see smfar_hint_set. */
 struct hint {
     enum algorithm algorithm;
@@ -46,7 +49,7 @@ struct plan {
     const struct plan_row *row; /* of the plan table, where it has decided */
     int longer;                 /* steps are longer than it says, or there would be too many */
     size_t leg;                 /* bytes that a split reduces, and then copies, at a time */
-    char reason[160];
+    char reason[256];
 };
 
 /* Plans of one communicator's recent calls, so that a repeated call does not plan again. */
@@ -61,14 +64,34 @@ int plan_budget(const struct plan_query *query, int multicast);
 /* May the switch sum? Multicast is on, and nobody has asked for a fixed order. */
 int plan_may_switch(const struct plan_query *query);
 
-/* Bytes that a rank's part of a step of a split may have, in whole lines. The staging slot holds
- * over peers that of every other rank twice, inputs and results; through the switch that of every
- * rank, and my results, which may begin at any place in a vector. */
-size_t plan_split_room(const struct plan_query *query, enum algorithm algorithm);
+/* No launch that moves data has fewer. */
+enum { PLAN_LEAST_THREADS = 128 };
+
+/* So many threads, in as many blocks as they fill, up to the budget. */
+void plan_spread(uint64_t threads, int most, int budget, struct plan *plan);
+
+/* Elements in so many bytes, rounded down to whole vectors; at least one. */
+uint64_t plan_elements(const struct plan_query *query, size_t bytes);
+
+/* The same, rounded down to whole lines. */
+uint64_t plan_whole_lines(const struct plan_query *query, size_t bytes);
+
+/* plan_split.c. The kernel by which a split can serve the call, or KERNELS. */
+enum kernel_id plan_split_kernel(const struct plan_query *query, enum algorithm algorithm);
+
+/* Elements in its largest step, and in the shortest for which its streams have meetings. */
+uint64_t plan_split_chunk(const struct plan_query *query, enum algorithm algorithm);
+uint64_t plan_split_shortest(const struct plan_query *query);
 
 /* Bytes of a leg of a split, of whose steps `plan` has the elements: a share in some legs, but none
  * shorter than is worth a launch and a copy of its own. */
 size_t plan_leg(const struct plan_query *query, const struct plan *plan);
+
+/* Adds to the reason why a split that was asked for is not taken. */
+void plan_split_say_why_not(const struct plan_query *query, struct plan *plan);
+
+/* plan_move.c: of what only moves data. */
+void plan_move(const struct plan_query *query, struct plan *plan);
 
 /* plan_norm.c: of RMS_NORM. */
 enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan);

@@ -62,25 +62,15 @@ static enum smfar_status refuse(const struct plan_query *query)
                 name_dtype((int)query->dtype));
 }
 
-/* Rows of a rank in one step of a split; 0 where it cannot serve. */
-static uint64_t split_rows(const struct plan_query *query, enum algorithm algorithm)
-{
-    size_t row = query->row * dtype_bytes((int)query->dtype);
-    if (query->captured || query->spread || query->ranks == 1) return 0;
-    return plan_split_room(query, algorithm) / row;
-}
-
 /* In whole rows, of which a leg has as many as plan_leg says, or one. */
 static void plan_split(const struct plan_query *query, enum algorithm algorithm, struct plan *plan)
 {
-    char file[64];
     size_t row = query->row * dtype_bytes((int)query->dtype);
     plan->algorithm = algorithm;
     plan->name = algorithm_rows[algorithm].name;
-    snprintf(file, sizeof(file), "rms_norm_%s", plan->name);
-    plan->kernel = kernel_find(file, SMFAR_SUM, query->dtype);
+    plan->kernel = plan_split_kernel(query, algorithm);
     plan->streams = 1;
-    plan->chunk = split_rows(query, algorithm) * (uint64_t)query->ranks * query->row;
+    plan->chunk = plan_split_chunk(query, algorithm);
     size_t rows = plan_leg(query, plan) / row;
     plan->leg = (rows ? rows : 1) * row;
     shape(query, algorithm_rows[algorithm].multicast, plan);
@@ -96,8 +86,7 @@ enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan)
     plan->kernel =
         kernel_find(multicast ? "rms_norm_mc" : "rms_norm_peer", SMFAR_SUM, query->dtype);
     if (plan->kernel == KERNELS || query->hint.sm_budget == SMFAR_NO_SMS) return refuse(query);
-    int split = wish == ALGORITHM_SPLIT_PEER || (wish == ALGORITHM_SPLIT_MC && multicast);
-    if (split && split_rows(query, wish)) {
+    if (algorithm_is_split(wish) && plan_split_kernel(query, wish) != KERNELS) {
         plan_split(query, wish, plan);
         return SMFAR_OK;
     }
@@ -112,5 +101,6 @@ enum smfar_status plan_norm(const struct plan_query *query, struct plan *plan)
     else
         snprintf(plan->reason, sizeof(plan->reason), "multicast is %.120s",
                  query->multicast_reason);
+    plan_split_say_why_not(query, plan);
     return SMFAR_OK;
 }

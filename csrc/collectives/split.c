@@ -131,8 +131,6 @@ enum smfar_status split_enqueue(struct call *call, const struct planned *planned
     split.total = call->count * dtype_bytes(call->dtype);
     split.room = share_bytes(chunk, call->comm->ranks);
     cut(&split, call); /* also for nothing: the others compare what this rank has called */
-    if ((split.total / chunk + 2) * split_legs(&split, call->comm->ranks) > MEETINGS_MOST)
-        return meeting_too_many();
     if (!window_offset(call->comm->window, recv, split.total, &call->place)) call->place = 0;
     enum smfar_status status = collective_start(call, planned);
     if (status != SMFAR_OK) return status;

@@ -49,19 +49,16 @@ fail:
     return status;
 }
 
-enum smfar_status meeting_too_many(void)
-{
-    return FAIL(SMFAR_ERR_UNSUPPORTED,
-                "more than %d steps in one collective: use a larger window_bytes or chunk_bytes",
-                MEETINGS_MOST);
-}
-
 enum smfar_status meeting_enqueue(struct call *call, const struct meeting *meeting)
 {
     struct smfar_comm *comm = call->comm;
     struct page_words *words = comm->page.host->words, *mine = &words[comm->rank];
     struct batch batch = {.comm = comm};
-    if (call->meetings == MEETINGS_MOST) return meeting_too_many();
+    if (call->meetings == MEETINGS_MOST)
+        return FAIL(SMFAR_ERR_UNSUPPORTED,
+                    "more than %d steps in one collective: use a larger window_bytes or "
+                    "chunk_bytes",
+                    MEETINGS_MOST);
     uint64_t number = meeting_number(call->sequence, ++call->meetings);
     if (meeting->place) add_write(&batch, &mine->place, meeting->place);
     add_write(&batch, &mine->arrived, number);

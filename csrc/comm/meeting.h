@@ -21,9 +21,6 @@ static inline uint64_t meeting_number(uint64_t sequence, uint64_t index)
 }
 enum { MEETINGS_MOST = 65535 };
 
-/* The error of a collective that would need more; SMFAR_ERR_UNSUPPORTED. */
-enum smfar_status meeting_too_many(void);
-
 /* Enqueues one meeting on the call's stream. */
 enum smfar_status meeting_enqueue(struct call *call, const struct meeting *meeting);
 

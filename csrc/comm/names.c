@@ -80,3 +80,5 @@ size_t dtype_bytes(int dtype)
 {
     return dtype >= 0 && dtype < SMFAR_DTYPES ? dtypes[dtype].bytes : 0;
 }
+
+int dtype_is_float8(int dtype) { return dtype == SMFAR_F8_E4M3 || dtype == SMFAR_F8_E5M2; }

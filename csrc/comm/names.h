@@ -59,5 +59,6 @@ const char *name_collective(int collective);
 const char *name_dtype(int dtype);
 const char *name_op(int op);
 size_t dtype_bytes(int dtype);
+int dtype_is_float8(int dtype);
 
 #endif

@@ -397,6 +397,53 @@ static void check_moves_by_kernel(void)
     EXPECT_HAS(plan_of(&query).name, "copy_mc");
 }
 
+/* A split that was asked for and is not taken says why; the rest of the reason stays. */
+static void expect_no_split(const struct plan_query *query, const char *name, const char *why)
+{
+    struct plan plan = plan_of(query);
+    EXPECT_HAS(plan.name, name);
+    EXPECT_HAS(plan.reason, why);
+    EXPECT_HAS(plan.reason, query->hint.algorithm == ALGORITHM_SPLIT_MC
+                                ? "; split_mc was asked for, but "
+                                : "; split_peer was asked for, but ");
+}
+
+static void check_splits(void)
+{
+    struct plan_query query = query_of(SMFAR_SUM, SMFAR_F32, 1 << 20);
+    query.hint.algorithm = ALGORITHM_SPLIT_MC;
+    EXPECT_HAS(plan_of(&query).name, "split_mc");
+    query.captured = 1;
+    expect_no_split(&query, "twoshot_mc", "the switch has sum of f32; split_mc was");
+    expect_no_split(&query, "twoshot_mc", "but streams cannot meet in a CUDA graph");
+    query.captured = 0;
+    query.hint.fixed_order = 1;
+    expect_no_split(&query, "twoshot_peer", "a fixed order was, too");
+    query.hint.fixed_order = 0;
+    query.op = SMFAR_MAX;
+    query.dtype = SMFAR_I32;
+    expect_no_split(&query, "twoshot_mc", "it has no kernel for this");
+    query.op = SMFAR_SUM;
+    query.dtype = SMFAR_F8_E4M3;
+    expect_no_split(&query, "twoshot_peer", "this switch sums no 8-bit floats");
+    query = query_of(SMFAR_SUM, SMFAR_F32, 1 << 20);
+    query.hint.algorithm = ALGORITHM_SPLIT_PEER;
+    query.collective = COLLECTIVE_REDUCE;
+    expect_no_split(&query, "pull_mc", "only all-reduces are split");
+    query.collective = COLLECTIVE_ALL_REDUCE;
+    query.agreed.chunk_bytes = 600; /* less than a line for each of 2 times 3 parts */
+    expect_no_split(&query, "twoshot_mc", "its parts do not fit the staging slot");
+    query.agreed.chunk_bytes = 6 * 128; /* steps of 512 bytes */
+    query.count = 8191 * 128;
+    EXPECT_HAS(plan_of(&query).name, "split_peer");
+    query.count++;
+    expect_no_split(&query, "twoshot_mc", "it takes too many steps");
+    query.agreed.multicast = 0;
+    expect_no_split(&query, "twoshot_peer", "multicast is off: no switch here");
+    query.hint.algorithm = ALGORITHM_SPLIT_MC;
+    expect_no_split(&query, "twoshot_peer", "but multicast is off");
+}
+
 static void check_copy_engines(void)
 {
     struct plan_query query = move_of(COLLECTIVE_ALL_GATHER, 1 << 18);
@@ -431,5 +478,6 @@ int main(void)
     check_copies();
     check_moves_by_kernel();
     check_copy_engines();
+    check_splits();
     return unit_end();
 }

@@ -94,6 +94,27 @@ static void check_steps(void)
            (unsigned long long)whole, (unsigned long long)half);
 }
 
+static void expect_no_split(const struct plan_query *query, const char *name, const char *why)
+{
+    struct plan plan = plan_of(query);
+    EXPECT_HAS(plan.name, name);
+    EXPECT_HAS(plan.reason, algorithm_rows[query->hint.algorithm].name);
+    EXPECT_HAS(plan.reason, " was asked for, but ");
+    EXPECT_HAS(plan.reason, why);
+}
+
+/* Steps have up to seven legs of rows, and streams meetings for all of them. */
+static void check_legs(enum algorithm algorithm)
+{
+    for (uint64_t rows = 1; rows < 100; rows++) {
+        struct plan_query query = query_of(4 * rows, 64);
+        query.hint.algorithm = algorithm;
+        struct plan plan = plan_of(&query);
+        EXPECT((rows * 64 * 2 + plan.leg - 1) / plan.leg <= 7, "%zu bytes of %llu rows", plan.leg,
+               (unsigned long long)rows);
+    }
+}
+
 /* By copy engines in whole rows and legs, where that was asked for and can be; `parts` are what the
  * slot has to hold at once. */
 static void check_split(enum algorithm algorithm, enum kernel_id kernel, uint64_t parts,
@@ -111,13 +132,22 @@ static void check_split(enum algorithm algorithm, enum kernel_id kernel, uint64_
            "%llu elements", (unsigned long long)plan.chunk);
     EXPECT(plan.leg % 2000 == 0 && plan.leg > 0, "%zu bytes", plan.leg);
     query.spread = 1;
-    EXPECT_HAS(plan_of(&query).name, otherwise);
+    expect_no_split(&query, otherwise, "every rank is to get the sums");
     query.spread = 0;
     query.captured = 1;
-    EXPECT_HAS(plan_of(&query).name, otherwise);
+    expect_no_split(&query, otherwise, "streams cannot meet in a CUDA graph");
     query.captured = 0;
+    query.ranks = 1;
+    expect_no_split(&query, otherwise, "one rank has nobody to meet");
+    query.ranks = 4;
     query.agreed.chunk_bytes = 8000; /* a row fits, but not all that a split needs */
-    EXPECT_HAS(plan_of(&query).name, otherwise);
+    expect_no_split(&query, otherwise, "its parts do not fit the staging slot");
+    query.agreed.chunk_bytes = 16000; /* a row of each rank a step, and 25,000 steps */
+    expect_no_split(&query, otherwise, "it takes too many steps");
+    query.count = 4 * 8191 * 1000;
+    EXPECT_HAS(plan_of(&query).name, algorithm_rows[algorithm].name);
+    query.count++;
+    expect_no_split(&query, otherwise, "it takes too many steps");
 }
 
 /* Rows have the bits of the fused kernel only if its groups make them. */
@@ -130,10 +160,10 @@ static void check_split_groups(void)
     EXPECT_EQ(plan.group, fused);
     EXPECT_EQ(plan.blocks, 4);
     query.hint.fixed_order = 1;
-    EXPECT_HAS(plan_of(&query).name, "fused_peer");
+    expect_no_split(&query, "fused_peer", "a fixed order was, too");
     query.hint.fixed_order = 0;
     query.agreed.multicast = 0;
-    EXPECT_HAS(plan_of(&query).name, "fused_peer");
+    expect_no_split(&query, "fused_peer", "multicast is off");
 }
 
 static void expect_refusal(const struct plan_query *query, const char *words)
@@ -161,6 +191,8 @@ int main(void)
     check_kernel();
     check_split(ALGORITHM_SPLIT_PEER, KERNEL_rms_norm_split_peer_sum_bf16, 6, "fused_peer");
     check_split(ALGORITHM_SPLIT_MC, KERNEL_rms_norm_split_mc_sum_bf16, 5, "fused_mc");
+    check_legs(ALGORITHM_SPLIT_PEER);
+    check_legs(ALGORITHM_SPLIT_MC);
     check_split_groups();
     check_shapes();
     check_spread();
