@@ -109,8 +109,11 @@ static enum smfar_status check_same(struct smfar_comm *comm, uint64_t what, uint
                         (unsigned long long)all[0].number, what == DEREGISTER ? "" : " bytes", r,
                         (unsigned long long)all[r].number);
         if (!all[r].ready)
-            return FAIL(SMFAR_ERR_MEMORY, "%s: rank %d has no host memory for its tables",
-                        names[what], r);
+            return FAIL(
+                SMFAR_ERR_MEMORY,
+                "%s: rank %d has no host memory for its tables, which are small: end what fills "
+                "the memory of its host, or give the process more",
+                names[what], r);
     }
     return status;
 }

@@ -450,8 +450,8 @@ SMFAR_EXPORT enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text,
 
 /* Where a plan table is kept that all of the user's programs find: SMFAR_PLAN_TABLE, or, also where
  * that says 0, smfar/plan_table in XDG_CONFIG_HOME or else in HOME's .config. "" where neither says
- * an absolute path. */
-SMFAR_EXPORT void smfar_plan_table_place(char *path, size_t size);
+ * an absolute path. SMFAR_ERR_ARGUMENT where it has no room in `size` bytes. */
+SMFAR_EXPORT enum smfar_status smfar_plan_table_place(char *path, size_t size);
 
 /* Reads a plan table, with all its rows, for whatever topology. SMFAR_ERR_ARGUMENT, naming file,
  * line, field and what would do; also for what is no regular file. */

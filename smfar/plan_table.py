@@ -34,7 +34,11 @@ class Row:
 
 def place():
     """Where programs look for a table: SMFAR_PLAN_TABLE, or else, also where that says "0", the
-    user's configuration; "" where the environment has none."""
+    user's configuration; "" where the environment has none.
+
+    Raises:
+        ValueError: a path of more than 4095 characters.
+    """
     return _C.plan_table_place()
 
 

@@ -13,15 +13,28 @@
 #include "../base/log.h"
 #include "comm.h"
 
+/* These return how long a path is, of which `file` has as much as there is room for. */
+static size_t name_path(char *file, size_t size, const char *folder, const char *rest)
+{
+    return (size_t)snprintf(file, size, "%s%s", folder, rest);
+}
+
 /* In the user's configuration; "" where the environment has none. */
-static void users_place(char *file, size_t size)
+static size_t users_place(char *file, size_t size)
 {
     const char *config = env_text(ENV_CONFIG_HOME), *home = env_text(ENV_HOME);
-    file[0] = 0;
     if (config && *config == '/') /* others are to be ignored, says the specification */
-        snprintf(file, size, "%s/smfar/plan_table", config);
-    else if (home && *home == '/')
-        snprintf(file, size, "%s/.config/smfar/plan_table", home);
+        return name_path(file, size, config, "/smfar/plan_table");
+    if (home && *home == '/') return name_path(file, size, home, "/.config/smfar/plan_table");
+    return name_path(file, size, "", "");
+}
+
+static enum smfar_status refuse_path(size_t length, size_t size)
+{
+    return FAIL(SMFAR_ERR_ARGUMENT,
+                "the plan table's path has %zu characters, and there is room for %zu: name a "
+                "shorter one, or 0 for no table",
+                length, size - 1);
 }
 
 void plan_table_choose(const char *option, struct plan_path *path_out)
@@ -30,18 +43,17 @@ void plan_table_choose(const char *option, struct plan_path *path_out)
     size_t size = sizeof(path_out->file);
     path_out->asked = asked != NULL;
     if (asked)
-        snprintf(path_out->file, size, "%s", env_says_no(asked) ? "" : asked);
+        path_out->length = name_path(path_out->file, size, env_says_no(asked) ? "" : asked, "");
     else
-        users_place(path_out->file, size);
+        path_out->length = users_place(path_out->file, size);
 }
 
-void smfar_plan_table_place(char *path, size_t size)
+enum smfar_status smfar_plan_table_place(char *path, size_t size)
 {
     const char *named = env_text(ENV_PLAN_TABLE);
-    if (named && !env_says_no(named))
-        snprintf(path, size, "%s", named);
-    else
-        users_place(path, size);
+    size_t length =
+        named && !env_says_no(named) ? name_path(path, size, named, "") : users_place(path, size);
+    return length < size ? SMFAR_OK : refuse_path(length, size);
 }
 
 /* NULL where ranks have different devices: no section is for that. */
@@ -69,6 +81,21 @@ void plan_table_topology(const struct smfar_comm *comm, char *text, size_t size)
              here.device ? here.device : "(of several kinds)");
 }
 
+/* As a sentence has room for it: of a long path the end. */
+struct shown {
+    char text[256];
+};
+
+static struct shown show(const char *path)
+{
+    struct shown shown;
+    size_t length = strlen(path), room = sizeof(shown.text) - sizeof("...");
+    int cut = length > room;
+    snprintf(shown.text, sizeof(shown.text), "%s%s", cut ? "..." : "",
+             cut ? path + length - room : path);
+    return shown;
+}
+
 /* A regular file: to open or to read anything else may take for ever. */
 static FILE *open_file(const char *path, const char **why_out)
 {
@@ -91,8 +118,8 @@ static enum smfar_status read_file(const char *path, const struct plan_topology 
         return FAIL(SMFAR_ERR_ARGUMENT,
                     "the plan table %s cannot be read: %s; python -m smfar tune --out FILE writes "
                     "one, and 0 in place of a name does without",
-                    path, why);
-    enum smfar_status status = plan_table_read(file, path, here, table_out);
+                    show(path).text, why);
+    enum smfar_status status = plan_table_read(file, show(path).text, here, table_out);
     fclose(file);
     return status;
 }
@@ -108,16 +135,19 @@ enum smfar_status smfar_plan_table_check(const char *path)
 /* Rank 0's. */
 static enum smfar_status load(const struct smfar_comm *comm, struct plan_table *table_out)
 {
-    const char *path = comm->plan_path.file;
+    const struct plan_path *chosen = &comm->plan_path;
+    const char *path = chosen->file;
     struct plan_topology here = topology_of(comm);
+    if (chosen->length >= sizeof(chosen->file))
+        return refuse_path(chosen->length, sizeof(chosen->file));
     enum smfar_status status = read_file(path, &here, table_out);
     if (status != SMFAR_OK) return status;
     if (table_out->count)
-        snprintf(table_out->source, sizeof(table_out->source), "%d row%s of %.250s",
-                 table_out->count, table_out->count > 1 ? "s" : "", path);
+        snprintf(table_out->source, sizeof(table_out->source), "%d row%s of %s", table_out->count,
+                 table_out->count > 1 ? "s" : "", show(path).text);
     else
-        snprintf(table_out->source, sizeof(table_out->source), "none for this topology in %.250s",
-                 path);
+        snprintf(table_out->source, sizeof(table_out->source), "none for this topology in %s",
+                 show(path).text);
     return SMFAR_OK;
 }
 

@@ -30,6 +30,7 @@ struct plan_table {
 /* Where a table would be. */
 struct plan_path {
     char file[4096]; /* "": nowhere */
+    size_t length;   /* of the path, which may be longer than that */
     int asked;       /* somebody has named it: it must be there, and right */
 };
 

@@ -144,7 +144,7 @@ std::string describe(Group& group, const at::Device& device) {
 
 std::string planTablePlace() {
   std::string path(kPathBytes, '\0');
-  smfar_plan_table_place(path.data(), path.size());
+  check(smfar_plan_table_place(path.data(), path.size()), "plan table");
   return path.c_str();
 }
 

@@ -217,6 +217,9 @@ def test_comments_may_hold_any_bytes(tmp_path):
 def test_where_programs_look(monkeypatch):
     monkeypatch.setenv("SMFAR_PLAN_TABLE", "my/table")
     assert plan_table.place() == "my/table"
+    monkeypatch.setenv("SMFAR_PLAN_TABLE", "/x" * 2500)
+    with pytest.raises(ValueError, match="path has 5000 characters, and there is room for 4095"):
+        plan_table.place()
     monkeypatch.setenv("SMFAR_PLAN_TABLE", "0")
     monkeypatch.setenv("XDG_CONFIG_HOME", "/some/where")
     assert plan_table.place() == "/some/where/smfar/plan_table"

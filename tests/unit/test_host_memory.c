@@ -119,6 +119,7 @@ static void try_all(struct seat *seat, const char *what, void (*before)(struct s
         EXPECT(status == (more ? SMFAR_ERR_MEMORY : SMFAR_OK), "%s, allocation %d, rank %d: %s",
                what, tried, seat->rank, smfar_last_error());
         if (more) EXPECT_HAS(smfar_last_error(), "rank 1");
+        if (more && tried == 1) EXPECT_HAS(smfar_last_error(), "end what fills the memory of its");
         if (seat->id) must(smfar_window_deregister(seat->comm, seat->id));
         seat->id = 0;
         expect_well(seat);

@@ -315,6 +315,27 @@ static void check_shapes(void)
                         .source = "1 row of"});
 }
 
+/* Such as no file can have; and such as leave no room for what is wrong with them. */
+static void check_long_paths(void)
+{
+    char path[5001], room[4096];
+    for (size_t i = 0; i < sizeof path; i++)
+        path[i] = i % 2 ? 'x' : '/';
+    path[5000] = 0;
+    setenv("SMFAR_PLAN_TABLE", path, 1);
+    run((struct tables){.fault = "path has 5000 characters, and there is room for 4095: name"});
+    EXPECT_EQ(smfar_plan_table_place(room, sizeof room), SMFAR_ERR_ARGUMENT);
+    EXPECT_HAS(smfar_last_error(), "path has 5000 characters");
+    path[4095] = 0;
+    setenv("SMFAR_PLAN_TABLE", path, 1);
+    EXPECT_EQ(smfar_plan_table_place(room, sizeof room), SMFAR_OK);
+    EXPECT_EQ(strlen(room), 4095);
+    path[1500] = 0;
+    setenv("SMFAR_PLAN_TABLE", path, 1);
+    run((struct tables){.fault = "the plan table .../x/x"});
+    run((struct tables){.fault = "/x/x cannot be read: No such file"});
+}
+
 /* By the variable, and at the user's place, where a fault is said and passed over. */
 static void check_places(void)
 {
@@ -334,6 +355,7 @@ static void check_places(void)
     run(by_place);
     setenv("SMFAR_PLAN_TABLE", "/nowhere/table", 1);
     run((struct tables){.fault = "/nowhere/table cannot be read: No such file"});
+    check_long_paths();
     unsetenv("SMFAR_PLAN_TABLE");
     run((struct tables){.wanted = "push_mc", .source = "none;"});
     write_table(path, topology, "all_reduce from=0 to=end algorithm=ring");
