@@ -31,4 +31,7 @@ void *api_view(const struct call *call, const void *ptr, uint64_t count);
 enum smfar_status api_check_buffers(const char *what, const void *send, const void *recv,
                                     uint64_t count, int dtype);
 
+/* Refuses what is no smfar_op. */
+enum smfar_status api_check_op(const char *what, enum smfar_op op);
+
 #endif

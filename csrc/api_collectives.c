@@ -9,6 +9,7 @@ struct call api_call(struct smfar_comm *comm, smfar_stream stream, enum collecti
     return (struct call){.comm = comm,
                          .stream = stream,
                          .collective = collective,
+                         .counted = collective,
                          .dtype = -1,
                          .op = -1,
                          .root = -1,
@@ -38,7 +39,7 @@ enum smfar_status api_check_buffers(const char *what, const void *send, const vo
     return SMFAR_OK;
 }
 
-static enum smfar_status check_op(const char *what, enum smfar_op op)
+enum smfar_status api_check_op(const char *what, enum smfar_op op)
 {
     if ((int)op >= 0 && op < SMFAR_OPS) return SMFAR_OK;
     return FAIL(SMFAR_ERR_ARGUMENT, "%s: %d is no smfar_op", what, (int)op);
@@ -96,7 +97,7 @@ static enum smfar_status all_reduce(const void *send, void *recv, size_t count,
 {
     struct call call;
     enum smfar_status status = api_check_buffers("all_reduce", send, recv, count, (int)dtype);
-    if (status == SMFAR_OK) status = check_op("all_reduce", op);
+    if (status == SMFAR_OK) status = api_check_op("all_reduce", op);
     if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_ALL_REDUCE, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
@@ -188,7 +189,7 @@ enum smfar_status smfar_reduce(const void *send, void *recv, size_t count, enum 
     int is_root = comm && root == comm->rank;
     enum smfar_status status =
         api_check_buffers("reduce", send, is_root ? recv : send, count, (int)dtype);
-    if (status == SMFAR_OK) status = check_op("reduce", op);
+    if (status == SMFAR_OK) status = api_check_op("reduce", op);
     if (status == SMFAR_OK) status = check_root("reduce", comm, root);
     if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_REDUCE, count, (int)dtype, &call);
@@ -209,7 +210,7 @@ enum smfar_status smfar_reduce_scatter(const void *const *send, void *recv, size
     void *views[SMFAR_MAX_RANKS];
     if (!send) return FAIL(SMFAR_ERR_ARGUMENT, "reduce_scatter: the array of inputs is NULL");
     enum smfar_status status = check_parts("reduce_scatter", comm, recv, send, count, (int)dtype);
-    if (status == SMFAR_OK) status = check_op("reduce_scatter", op);
+    if (status == SMFAR_OK) status = api_check_op("reduce_scatter", op);
     if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_REDUCE_SCATTER, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
@@ -249,60 +250,6 @@ enum smfar_status smfar_all_to_all(const void *const *send, void *const *recv, s
     view_parts(&call, send, from);
     view_parts(&call, read_only(recv), to);
     status = all_to_all_enqueue(&call, read_only(from), to);
-    api_leave(comm);
-    return status;
-}
-
-/* Parts arrive while others are still being sent. What this rank keeps may stay where it is. */
-static enum smfar_status check_apart(const struct smfar_comm *comm, const void *const *send,
-                                     const size_t *send_count, void *const *recv,
-                                     const size_t *recv_count, int dtype)
-{
-    size_t element = dtype_bytes(dtype);
-    for (int i = 0; i < comm->ranks * comm->ranks; i++) {
-        int to = i / comm->ranks, from = i % comm->ranks;
-        if (to == comm->rank && from == comm->rank && send[to] == recv[from]) continue;
-        if (overlap(send[to], send_count[to] * element, recv[from], recv_count[from] * element))
-            return FAIL(SMFAR_ERR_ARGUMENT,
-                        "all_to_all_v: what goes to rank %d and what comes from rank %d share "
-                        "memory; parts of unequal size must be apart",
-                        to, from);
-    }
-    return SMFAR_OK;
-}
-
-static enum smfar_status check_counts(const struct smfar_comm *comm, const void *const *send,
-                                      const size_t *send_count, void *const *recv,
-                                      const size_t *recv_count, int dtype)
-{
-    enum smfar_status status = api_check_buffers("all_to_all_v", NULL, NULL, 0, dtype);
-    for (int r = 0; comm && r < comm->ranks && status == SMFAR_OK; r++) {
-        status = api_check_buffers("all_to_all_v", send[r], send[r], send_count[r], dtype);
-        if (status == SMFAR_OK)
-            status = api_check_buffers("all_to_all_v", recv[r], recv[r], recv_count[r], dtype);
-    }
-    if (status == SMFAR_OK && comm)
-        status = check_apart(comm, send, send_count, recv, recv_count, dtype);
-    return status;
-}
-
-enum smfar_status smfar_all_to_all_v(const void *const *send, const size_t *send_count,
-                                     void *const *recv, const size_t *recv_count,
-                                     enum smfar_dtype dtype, smfar_comm *comm, smfar_stream stream)
-{
-    struct call call;
-    void *from[SMFAR_MAX_RANKS], *to[SMFAR_MAX_RANKS];
-    if (!send || !recv || !send_count || !recv_count)
-        return FAIL(SMFAR_ERR_ARGUMENT, "all_to_all_v: an array is NULL");
-    enum smfar_status status = check_counts(comm, send, send_count, recv, recv_count, (int)dtype);
-    if (status == SMFAR_OK)
-        status = api_begin(comm, stream, COLLECTIVE_ALL_TO_ALL_V, 0, (int)dtype, &call);
-    if (status != SMFAR_OK) return status;
-    for (int r = 0; r < comm->ranks; r++) {
-        from[r] = api_view(&call, send[r], send_count[r]);
-        to[r] = api_view(&call, recv[r], recv_count[r]);
-    }
-    status = all_to_all_v_enqueue(&call, read_only(from), send_count, to, recv_count);
     api_leave(comm);
     return status;
 }

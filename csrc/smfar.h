@@ -306,6 +306,12 @@ SMFAR_EXPORT enum smfar_status smfar_all_gather_into(const void *send, void *rec
                                                      enum smfar_dtype dtype, smfar_comm *comm,
                                                      smfar_stream stream);
 
+/* The same of parts of count[r] elements, the same `count` on every rank: a broadcast of each in
+ * turn, so `send` must lie apart from the other ranks' recv[r]. */
+SMFAR_EXPORT enum smfar_status smfar_all_gather_v(const void *send, void *const *recv,
+                                                  const size_t *count, enum smfar_dtype dtype,
+                                                  smfar_comm *comm, smfar_stream stream);
+
 /* As smfar_all_reduce, but only root's recv is written; it may equal send. The other ranks' recv is
  * not used. `scale` is PREMUL_SUM's (smfar_all_reduce_scaled); other ops do not use it. */
 SMFAR_EXPORT enum smfar_status smfar_reduce(const void *send, void *recv, size_t count,
@@ -319,7 +325,13 @@ SMFAR_EXPORT enum smfar_status smfar_reduce_scatter(const void *const *send, voi
                                                     enum smfar_op op, double scale,
                                                     smfar_comm *comm, smfar_stream stream);
 
-/* The same from one buffer of ranks * count elements, rank r's at r * count. */
+/* The same of parts as smfar_all_gather_v has them: a reduction of each in turn. */
+SMFAR_EXPORT enum smfar_status smfar_reduce_scatter_v(const void *const *send, void *recv,
+                                                      const size_t *count, enum smfar_dtype dtype,
+                                                      enum smfar_op op, double scale,
+                                                      smfar_comm *comm, smfar_stream stream);
+
+/* As smfar_reduce_scatter, from one buffer of ranks * count elements, rank r's at r * count. */
 SMFAR_EXPORT enum smfar_status smfar_reduce_scatter_from(const void *send, void *recv, size_t count,
                                                          enum smfar_dtype dtype, enum smfar_op op,
                                                          double scale, smfar_comm *comm,

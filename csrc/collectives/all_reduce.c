@@ -57,7 +57,7 @@ static enum smfar_status run_whole(struct call *call, const struct planned *plan
     args.offset = offset;
     args.stride = (uint32_t)stride;
     args.count = bytes / dtype_bytes((int)kernel_rows[plan->kernel].dtype);
-    collective_count(planned, bytes, 0);
+    collective_count(call, planned, bytes, 0);
     return channel_launch(call, plan->kernel, plan->blocks, plan->threads, 1, &args);
 }
 
@@ -95,7 +95,7 @@ static enum smfar_status run_twoshot(struct call *call, const struct planned *pl
         done += count;
     } while (status == SMFAR_OK && done < call->count);
     int in_place = tensors.staging == STAGED_NOT && send == recv;
-    collective_count(planned, bytes, in_place ? 0 : bytes);
+    collective_count(call, planned, bytes, in_place ? 0 : bytes);
     return status;
 }
 

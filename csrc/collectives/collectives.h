@@ -26,9 +26,9 @@ struct plan_query collective_query(const struct call *call);
 
 /* A call's plan, and the path that counts it. */
 struct planned {
-    struct smfar_comm *comm;
     struct plan plan;
     struct smfar_path *path;
+    enum collective counted; /* on that path */
 };
 
 /* The plan for a call; it stays as it is until the communicator's next call. */
@@ -65,7 +65,8 @@ static inline size_t share_bytes(size_t bytes, int ranks)
 void share_of(size_t bytes, int ranks, int r, size_t *begin_out, size_t *end_out);
 
 /* Counts the call on its path. */
-void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes);
+void collective_count(const struct call *call, const struct planned *planned, uint64_t bytes,
+                      uint64_t staged_bytes);
 
 /* Of so many rows how many are the ranks' before r: its own begin there (smfar.h). */
 static inline size_t rows_before(size_t rows, int r, int ranks)

@@ -49,13 +49,14 @@ struct plan_query collective_query(const struct call *call)
     return query;
 }
 
-static int same_call(const struct plan_query *query, const struct call *call)
+static int same_call(const struct plan_query *query, enum collective counted,
+                     const struct call *call)
 {
-    return query->ranks && query->count == call->count && (int)query->dtype == call->dtype &&
-           (int)query->op == call->op && query->collective == call->collective &&
-           query->captured == (call->graph != NULL) && query->row == call->row &&
-           query->halves == takes_halves(call) && query->spread == is_spread(call) &&
-           query->hint.fixed_order == plan_hint.fixed_order &&
+    return query->ranks && counted == call->counted && query->count == call->count &&
+           (int)query->dtype == call->dtype && (int)query->op == call->op &&
+           query->collective == call->collective && query->captured == (call->graph != NULL) &&
+           query->row == call->row && query->halves == takes_halves(call) &&
+           query->spread == is_spread(call) && query->hint.fixed_order == plan_hint.fixed_order &&
            query->hint.algorithm == plan_hint.algorithm &&
            query->hint.sm_budget == plan_hint.sm_budget;
 }
@@ -65,20 +66,21 @@ enum smfar_status collective_plan(const struct call *call, const struct planned 
     struct smfar_comm *comm = call->comm;
     if (!comm->plans) comm->plans = calloc(1, sizeof(*comm->plans));
     if (!comm->plans) return FAIL(SMFAR_ERR_MEMORY, "no memory for the plans");
-    uint64_t key = call->count * 31 + (uint64_t)(call->dtype * 7 + call->op) + call->collective;
+    uint64_t key = call->count * 31 + (uint64_t)(call->dtype * 7 + call->op) +
+                   call->collective * 3 + call->counted;
     size_t index = (key ^ key >> 7 ^ key >> 17) % CACHED_PLANS;
     struct plan_query *query = &comm->plans->entry[index].query;
     struct planned *planned = &comm->plans->entry[index].planned;
     *planned_out = planned;
-    if (same_call(query, call)) return SMFAR_OK;
+    if (same_call(query, planned->counted, call)) return SMFAR_OK;
     *query = collective_query(call);
     enum smfar_status status = plan_make(query, &planned->plan);
     if (status != SMFAR_OK) {
         query->ranks = 0; /* nothing is cached here */
         return status;
     }
-    planned->comm = comm;
-    planned->path = channel_path(comm, call->collective, planned->plan.name, planned->plan.reason);
+    planned->counted = call->counted;
+    planned->path = channel_path(comm, call->counted, planned->plan.name, planned->plan.reason);
     return SMFAR_OK;
 }
 
@@ -95,16 +97,17 @@ enum smfar_status collective_begin(struct call *call, const struct planned **pla
     return status == SMFAR_OK ? collective_start(call, *planned_out) : status;
 }
 
-void collective_count(const struct planned *planned, uint64_t bytes, uint64_t staged_bytes)
+void collective_count(const struct call *call, const struct planned *planned, uint64_t bytes,
+                      uint64_t staged_bytes)
 {
     struct smfar_path *path = planned->path;
-    pthread_mutex_lock(&planned->comm->path_lock);
-    path->calls++;
+    pthread_mutex_lock(&call->comm->path_lock);
+    path->calls += !call->continues;
     path->bytes += bytes;
     path->staged_bytes += staged_bytes;
     path->blocks = planned->plan.blocks;
     path->threads = planned->plan.threads;
-    pthread_mutex_unlock(&planned->comm->path_lock);
+    pthread_mutex_unlock(&call->comm->path_lock);
 }
 
 void share_of(size_t bytes, int ranks, int r, size_t *begin_out, size_t *end_out)

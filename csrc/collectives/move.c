@@ -279,7 +279,7 @@ enum smfar_status move_enqueue(struct call *call, const struct move *move)
     status = meet(call, &loop, &refusal);
     if (status == SMFAR_OK) status = run(call, &loop);
     uint64_t bytes = loop.total ? received(call, move, loop.total) : 0;
-    collective_count(planned, bytes, call->place ? 0 : bytes);
+    collective_count(call, planned, bytes, call->place ? 0 : bytes);
     status = channel_end(call, status);
     return status == SMFAR_OK ? refusal : status;
 }

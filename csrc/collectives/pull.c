@@ -65,6 +65,6 @@ enum smfar_status pull_enqueue(struct call *call, const struct planned *planned,
         at += bytes;
     } while (status == SMFAR_OK && at < total);
     uint64_t sent = total * (size_t)parts;
-    collective_count(planned, sent, inputs.staging == STAGED_NOT ? 0 : sent);
+    collective_count(call, planned, sent, inputs.staging == STAGED_NOT ? 0 : sent);
     return channel_end(call, status);
 }

@@ -46,7 +46,7 @@ enum smfar_status reduce_scatter_run(struct call *call, const struct planned *pl
         status = step(call, plan, &inputs, recv, at, bytes, at + bytes == total);
         at += bytes;
     } while (status == SMFAR_OK && at < total);
-    collective_count(planned, total * (size_t)parts,
+    collective_count(call, planned, total * (size_t)parts,
                      inputs.staging == STAGED_NOT ? 0 : total * (size_t)parts);
     return status;
 }

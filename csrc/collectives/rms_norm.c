@@ -109,7 +109,7 @@ static enum smfar_status run(struct call *call, const struct planned *planned,
         begin = end;
     } while (status == SMFAR_OK && begin < rows);
     int in_place = tensors->inside && tensors->send == tensors->recv;
-    collective_count(planned, bytes, in_place ? 0 : bytes);
+    collective_count(call, planned, bytes, in_place ? 0 : bytes);
     return status;
 }
 

@@ -135,6 +135,6 @@ enum smfar_status split_enqueue(struct call *call, const struct planned *planned
     enum smfar_status status = collective_start(call, planned);
     if (status != SMFAR_OK) return status;
     status = run(call, &split);
-    collective_count(planned, split.total, staged_bytes(call, &split));
+    collective_count(call, planned, split.total, staged_bytes(call, &split));
     return channel_end(call, status);
 }

@@ -27,6 +27,9 @@ struct call {
     uint64_t capture; /* the driver's number of the capture */
     uint32_t owner;   /* in a graph: the call's own number, not 0 */
     int launches;     /* so far */
+
+    enum collective counted; /* as what, by smfar_comm_path */
+    int continues;           /* a call whose first part has been counted */
 };
 
 enum smfar_status channel_begin(struct call *call);

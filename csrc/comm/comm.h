@@ -13,7 +13,7 @@
 #include "page.h"
 #include "plan_table.h"
 
-enum { COMM_PATHS = 32 };
+enum { COMM_PATHS = 64 }; /* more than there are collectives by their algorithms */
 
 /* What every rank has agreed on when the communicator was created. */
 struct agreed {

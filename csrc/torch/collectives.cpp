@@ -107,23 +107,23 @@ WorkPtr Group::reduceUnequal(const at::Tensor& output, const Tensors& parts,
   const smfar_op op = reduceOp(options.reduceOp);
   const double scale = scaleOf(options.reduceOp);
   Buffers buffers(names.name);
-  std::vector<Flat> send;
+  std::vector<void*> send;
+  std::vector<size_t> counts;
   for (size_t root = 0; root < parts.size(); root++) {
     buffers.checkApart(output, parts[root]);
     const bool mine = root == static_cast<size_t>(rank_);
-    send.push_back(
-        flatNumbers(buffers.readBefore(mine ? Tensors{} : Tensors{output}, parts[root])));
+    const Flat part =
+        flatNumbers(buffers.readBefore(mine ? Tensors{} : Tensors{output}, parts[root]));
+    send.push_back(part.pointer);
+    counts.push_back(part.count);
   }
   const Flat receive = flatNumbers(buffers.write(output));
-  return launch(planOf(names, parts, {output}, options.asyncOp, buffers), [&](smfar_comm* comm,
-                                                                              smfar_stream stream) {
-    for (int root = 0; root < size_; root++) {
-      const Flat& part = send[static_cast<size_t>(root)];
-      void* const to = root == rank_ ? receive.pointer : part.pointer;
-      check(smfar_reduce(part.pointer, to, part.count, part.dtype, op, scale, root, comm, stream),
-            names.name);
-    }
-  });
+  return launch(planOf(names, parts, {output}, options.asyncOp, buffers),
+                [&](smfar_comm* comm, smfar_stream stream) {
+                  check(smfar_reduce_scatter_v(readOnly(send), receive.pointer, counts.data(),
+                                               receive.dtype, op, scale, comm, stream),
+                        names.name);
+                });
 }
 
 WorkPtr Group::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -250,21 +250,20 @@ WorkPtr Group::gatherUnequal(const Tensors& parts, const at::Tensor& input, bool
   Tensors others = parts;
   others.erase(others.begin() + rank_);
   const Flat send = flatBytes(buffers.readBefore(others, input));
-  std::vector<Flat> receive;
+  std::vector<void*> receive;
+  std::vector<size_t> counts;
   for (const at::Tensor& part : parts) {
     buffers.checkApart(part, input);
-    receive.push_back(flatBytes(buffers.write(part)));
+    const Flat flat = flatBytes(buffers.write(part));
+    receive.push_back(flat.pointer);
+    counts.push_back(flat.count);
   }
   buffers.checkApart();
-  return launch(
-      planOf(names, {input}, parts, async, buffers), [&](smfar_comm* comm, smfar_stream stream) {
-        for (int root = 0; root < size_; root++) {
-          const Flat& part = receive[static_cast<size_t>(root)];
-          const void* const from = root == rank_ ? send.pointer : part.pointer;
-          check(smfar_broadcast(from, part.pointer, part.count, part.dtype, root, comm, stream),
-                names.name);
-        }
-      });
+  return launch(planOf(names, {input}, parts, async, buffers), [&](smfar_comm* comm,
+                                                                   smfar_stream stream) {
+    check(smfar_all_gather_v(send.pointer, receive.data(), counts.data(), send.dtype, comm, stream),
+          names.name);
+  });
 }
 
 // c10d's lists are per rank here.

@@ -1,10 +1,14 @@
 """Every other collective of torch.distributed, side by side with gloo on the same inputs: layouts,
 dtypes, sizes, places."""
 
+import collections
+
 import pytest
 import torch
 import torch.distributed as dist
 from data import anything, numbers, poison, same_bits
+
+import smfar
 
 DTYPES = [torch.float32, torch.int64, torch.bfloat16]
 ODD = [torch.bool, torch.uint8, torch.complex64, torch.float8_e4m3fn]
@@ -85,6 +89,14 @@ def test_parts_of_unequal_size(ranks, dtype):
     ranks.run(unequal, dtype)
 
 
+def calls():
+    """How often this rank has called what, as smfar.report has it."""
+    counts = collections.Counter()
+    for path in smfar.report(device="cpu"):
+        counts[path.collective] += path.calls
+    return counts
+
+
 def unequal_whole(dtype):
     """Rank r gives, or gets, 3 r rows of 5: rank 0 none."""
     n, me = size(), rank()
@@ -93,16 +105,20 @@ def unequal_whole(dtype):
     outputs = [poison(torch.empty_like(i)) for i in inputs]
     dist.all_gather(outputs, inputs[me].clone())
     assert all(map(same_bits, outputs, inputs))
+    before = calls()
     whole = poison(torch.empty(sum(rows), 5, dtype=dtype))
     work = dist.all_gather(list(whole.split(rows)), inputs[me], async_op=True)
     work.wait()
+    assert calls() - before == {"all_gather": 1}
     assert same_bits(whole, torch.cat(inputs))
     if dtype not in (torch.float32, torch.int64, torch.bfloat16):
         return
     theirs = [numbers(r, 3, 5 * sum(rows), dtype).view(-1, 5) for r in range(n)]
     output = poison(torch.empty(rows[me], 5, dtype=dtype))
     for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX):
+        before = calls()
         dist.reduce_scatter(output, list(theirs[me].split(rows)), op=op)
+        assert calls() - before == {"reduce_scatter": 1}
         dist.all_reduce(reduced := theirs[me].clone(), op=op)
         assert same_bits(output, reduced.split(rows)[me])
 

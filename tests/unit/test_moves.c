@@ -1,6 +1,7 @@
 /* The collectives that give every rank something else, over smfar.h, ranks being threads on the
- * software switch: reduce, reduce-scatter, all-to-all with equal and with unequal parts, gather,
- * scatter; whole and in many steps, through the switch and over peers. */
+ * software switch: reduce, reduce-scatter and all-to-all with equal and with unequal parts, gather,
+ * all-gather of unequal ones, scatter; whole and in many steps, through the switch and over peers.
+ */
 #include "ranks.h"
 #include "switch.h"
 
@@ -164,6 +165,60 @@ static void check_all_to_all_v(const struct seat *seat, size_t count)
         expect(seat, "all_to_all_v", r, gets[r], r, seat->rank, 0);
 }
 
+static uint64_t calls_of(const struct seat *seat, const char *collective)
+{
+    struct smfar_path path;
+    uint64_t calls = 0;
+    for (int i = 0; smfar_comm_path(seat->comm, i, &path) == SMFAR_OK; i++)
+        if (strcmp(path.collective, collective) == 0) calls += path.calls;
+    return calls;
+}
+
+/* Parts that differ in size, some of them empty; each is counted as one call of what it is. */
+static void check_uneven(const struct seat *seat, size_t count)
+{
+    size_t counts[MOST_RANKS];
+    uint64_t gathered = calls_of(seat, "all_gather"), scattered = calls_of(seat, "reduce_scatter");
+    uint64_t others = calls_of(seat, "broadcast") + calls_of(seat, "reduce");
+    for (int r = 0; r < seat->ranks; r++)
+        counts[r] = part_of(count, r, 1);
+    fill(seat);
+    must(smfar_all_gather_v(seat->send[0], (void *const *)seat->recv, counts, SMFAR_I32, seat->comm,
+                            NULL));
+    wait_last(seat);
+    for (int r = 0; r < seat->ranks; r++)
+        expect(seat, "all_gather_v", r, counts[r], r, 0, 0);
+    fill(seat);
+    must(smfar_reduce_scatter_v((const void *const *)seat->send, seat->recv[0], counts, SMFAR_I32,
+                                SMFAR_SUM, 0, seat->comm, NULL));
+    wait_last(seat);
+    expect(seat, "reduce_scatter_v", 0, counts[seat->rank], 0, seat->rank, 1);
+    EXPECT_EQ(calls_of(seat, "all_gather"), gathered + 1);
+    EXPECT_EQ(calls_of(seat, "reduce_scatter"), scattered + 1);
+    EXPECT_EQ(calls_of(seat, "broadcast") + calls_of(seat, "reduce"), others);
+}
+
+static void refuse_uneven(const struct seat *seat)
+{
+    const void *const *send = (const void *const *)seat->send;
+    void *const *recv = (void *const *)seat->recv;
+    static const size_t counts[MOST_RANKS] = {2, 3, 4, 5};
+    smfar_comm *comm = seat->comm;
+    int32_t *other = seat->recv[(seat->rank + 1) % seat->ranks] + 1;
+    EXPECT_EQ(smfar_all_gather_v(other, recv, counts, SMFAR_I32, comm, NULL), SMFAR_ERR_ARGUMENT);
+    EXPECT_HAS(smfar_last_error(),
+               seat->ranks > 1 ? "must be apart" : "share part of their memory");
+    EXPECT_EQ(smfar_all_gather_v(send[0], recv, NULL, SMFAR_I32, comm, NULL), SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_all_gather_v(send[0], recv, counts, SMFAR_I32, NULL, NULL), SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_reduce_scatter_v(send, seat->send[(seat->rank + 1) % seat->ranks] + 1, counts,
+                                     SMFAR_I32, SMFAR_SUM, 0, comm, NULL),
+              SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_reduce_scatter_v(send, recv[0], counts, SMFAR_I32, SMFAR_OPS, 0, comm, NULL),
+              SMFAR_ERR_ARGUMENT);
+    EXPECT_EQ(smfar_reduce_scatter_v(NULL, recv[0], counts, SMFAR_I32, SMFAR_SUM, 0, comm, NULL),
+              SMFAR_ERR_ARGUMENT);
+}
+
 static void check_rooted(const struct seat *seat, size_t count)
 {
     int root = (int)(count % (size_t)seat->ranks), is_root = seat->rank == root;
@@ -244,6 +299,7 @@ static void refuse(const struct seat *seat)
               SMFAR_ERR_ARGUMENT);
     EXPECT_EQ(smfar_all_to_all(send, NULL, 1, SMFAR_I32, comm, NULL), SMFAR_ERR_ARGUMENT);
     refuse_shifted(seat);
+    refuse_uneven(seat);
     must(smfar_barrier(comm, NULL));
     wait_last(seat);
 }
@@ -274,6 +330,7 @@ static void check(struct ranks_thread *me)
         check_in_window(&seat, counts[i], 2);
         check_all_to_all(&seat, counts[i]);
         check_all_to_all_v(&seat, counts[i]);
+        check_uneven(&seat, counts[i]);
         check_rooted(&seat, counts[i]);
         check_across(&seat, counts[i]);
     }
