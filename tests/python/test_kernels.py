@@ -75,6 +75,28 @@ def test_every_kernel_is_listed_and_none_spills(capsys, arch):
         assert int(registers) <= 128 and int(spilled) == 0 and int(code) > 0, name
 
 
+@pytest.mark.parametrize(
+    "said, code",
+    [
+        ("fatal   : Unsupported .version 8.8; current version is '8.4'", 0),
+        ("Arguments mismatch", 1),
+    ],
+)
+def test_an_old_assembler_goes_on_without_8_bit_floats(monkeypatch, capsys, said, code):
+    """And any other fault of that module ends it."""
+
+    def assemble(ptxas, text, arch):
+        if text == kernels.text_of("mc_f8"):
+            raise subprocess.CalledProcessError(255, ptxas, stderr=said)
+        return [kernels.Kernel("smfar_some", 16)]
+
+    monkeypatch.setattr(kernels, "find_ptxas", lambda: "ptxas")
+    monkeypatch.setattr(kernels, "assemble", assemble)
+    assert ask("--arch", "sm_100") == code
+    printed = capsys.readouterr().out
+    assert said in printed and ("CUDA 12.9 or later takes it" in printed) == (code == 0)
+
+
 @pytest.mark.skipif(kernels.find_ptxas() is None, reason="no ptxas")
 def test_an_unknown_gpu_is_refused(capsys):
     assert ask("--arch", "sm_7") == 1
