@@ -35,15 +35,10 @@
     (literal[sizeof(literal) - 4] == '_' && literal[sizeof(literal) - 3] == 'm' &&                 \
      literal[sizeof(literal) - 2] == 'c')
 
-#define MODULE_OF(file, type)                                                                      \
-    (!IS_MC(file) ? MODULE_PEER : type[0] == 'f' && type[1] == '8' ? MODULE_MC_F8 : MODULE_MC)
-
 const struct kernel_row kernel_rows[KERNELS] = {
-#define PLAIN(file)                                                                                \
-    {"smfar_" #file, #file, SMFAR_OPS, SMFAR_DTYPES, IS_MC(#file), MODULE_OF(#file, "--")},
+#define PLAIN(file) {"smfar_" #file, #file, SMFAR_OPS, SMFAR_DTYPES, IS_MC(#file)},
 #define KERNEL(file, op, type)                                                                     \
-    {"smfar_" #file "_" #op "_" #type, #file, OP_##op, TYPE_##type, IS_MC(#file),                  \
-     MODULE_OF(#file, #type)},
+    {"smfar_" #file "_" #op "_" #type, #file, OP_##op, TYPE_##type, IS_MC(#file)},
 #include "kernels.def"
 #undef PLAIN
 #undef KERNEL
@@ -161,7 +156,7 @@ static enum smfar_status find_functions(struct driver *driver, enum kernel_modul
 {
     enum smfar_status status;
     for (int id = 0; id < KERNELS; id++)
-        if (kernel_rows[id].module == number)
+        if (kernel_modules[id] == number)
             CU(cuModuleGetFunction, &functions[id], module, kernel_rows[id].entry);
     return SMFAR_OK;
 fail:
@@ -175,7 +170,7 @@ static int publish(struct kernels *kernels, enum kernel_module number, CUmodule 
     pthread_mutex_lock(&lock);
     int is_first = !kernels->modules[number];
     for (int id = 0; id < KERNELS && is_first; id++)
-        if (kernel_rows[id].module == number) kernels->functions[id] = functions[id];
+        if (kernel_modules[id] == number) kernels->functions[id] = functions[id];
     if (is_first) kernels->modules[number] = module;
     pthread_mutex_unlock(&lock);
     return is_first;

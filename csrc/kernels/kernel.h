@@ -29,9 +29,11 @@ struct kernel_row {
     enum smfar_op op;       /* SMFAR_OPS for PLAIN rows */
     enum smfar_dtype dtype; /* SMFAR_DTYPES for PLAIN rows */
     int multicast;          /* the file ends in _mc */
-    enum kernel_module module;
 };
 extern const struct kernel_row kernel_rows[KERNELS];
+
+/* Which module each row's kernel is in, as embed.py has built them. */
+extern const enum kernel_module kernel_modules[KERNELS];
 
 /* The row of this file that serves the op and type, or KERNELS when there is none. Its type may be
  * another: of a call's bytes, the kernel's count is how many of the row's type they hold. Bitwise

@@ -180,7 +180,7 @@ static void run_kernel(const struct options *options, struct rig *rig, enum kern
                        struct tally *tally)
 {
     uint64_t seed = seed_of(options, id);
-    int needs_float8 = kernel_rows[id].module == MODULE_MC_F8;
+    int needs_float8 = kernel_modules[id] == MODULE_MC_F8;
     if ((kernel_rows[id].multicast && !rig->multicast) || (needs_float8 && !rig->float8)) {
         tally->skipped++;
         return;

@@ -43,7 +43,7 @@ void text_replace(struct driver *driver, const char *folder)
 const char *text_of(const char *entry)
 {
     for (int id = 0; id < KERNELS; id++) {
-        enum kernel_module module = kernel_rows[id].module;
+        enum kernel_module module = kernel_modules[id];
         if (strcmp(kernel_rows[id].entry, entry)) continue;
         return replaced[module] ? replaced[module] : smfar_kernel_text(names[module]);
     }

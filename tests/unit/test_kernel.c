@@ -19,7 +19,9 @@ static void check_rows(void)
         EXPECT(row->multicast == ends_in(row->file, "_mc"), "%s", row->entry);
         EXPECT(row->multicast || ends_in(row->file, "_peer"), "%s", row->entry);
         int float8 = row->dtype == SMFAR_F8_E4M3 || row->dtype == SMFAR_F8_E5M2;
-        EXPECT_EQ(row->module, !row->multicast ? MODULE_PEER : float8 ? MODULE_MC_F8 : MODULE_MC);
+        EXPECT_EQ(kernel_modules[id], !row->multicast ? MODULE_PEER
+                                      : float8        ? MODULE_MC_F8
+                                                      : MODULE_MC);
         EXPECT_EQ(kernel_find(row->file, row->op, row->dtype), id);
     }
     EXPECT_EQ(kernel_find("all_reduce_twoshot_mc", SMFAR_SUM, SMFAR_F32),
@@ -35,7 +37,7 @@ static void check_texts(void)
                                   smfar_kernel_text("mc_f8")};
     REQUIRE(texts[0] && texts[1] && texts[2], "a module has no text");
     for (int id = 0; id < KERNELS; id++)
-        EXPECT(strstr(texts[kernel_rows[id].module], kernel_rows[id].entry), "no text of %s",
+        EXPECT(strstr(texts[kernel_modules[id]], kernel_rows[id].entry), "no text of %s",
                kernel_rows[id].entry);
     EXPECT(smfar_kernel_text("other") == NULL, "a fourth module");
     EXPECT(smfar_kernel_text(NULL) == NULL, "a module without a name");
@@ -48,8 +50,8 @@ static void check_loaded(struct driver *driver, int multicast, int float8)
     if (float8) REQUIRE(kernels_load_float8(kernels) == SMFAR_OK, "%s", smfar_last_error());
     for (int id = 0; id < KERNELS; id++) {
         int registers = 0, local = -1;
-        int expected = kernel_rows[id].module == MODULE_PEER ||
-                       (kernel_rows[id].module == MODULE_MC ? multicast : float8);
+        int expected = kernel_modules[id] == MODULE_PEER ||
+                       (kernel_modules[id] == MODULE_MC ? multicast : float8);
         enum smfar_status status =
             kernel_resources(kernels, (enum kernel_id)id, &registers, &local);
         EXPECT_EQ(status, expected ? SMFAR_OK : SMFAR_ERR_UNSUPPORTED);
