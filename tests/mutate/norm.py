@@ -44,8 +44,7 @@ NORM = [
     mutation(
         "norm: the residual's place does not matter",
         "norm_begin.ptxh",
-        "        xor.b64 %unlike, %residual, %offset;\n",
-        "        mov.b64 %unlike, 0;\n",
+        "        NORM_ALIKE(%residual)\n",
         kernels=PEER,
     ),
     mutation(
@@ -264,7 +263,7 @@ NORM = [
     mutation(
         "split norm through the switch: the residual's place does not matter",
         "norm_places.ptxh",
-        "        @%p mov.b32 %placed, 2;\n",
+        "    NORM_ALIKE(%residual)\n",
         kernels=SPLIT_MC,
     ),
     mutation(
