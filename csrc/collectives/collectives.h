@@ -3,6 +3,7 @@
 #ifndef SMFAR_COLLECTIVES_COLLECTIVES_H
 #define SMFAR_COLLECTIVES_COLLECTIVES_H
 
+#include "../base/range.h"
 #include "../comm/channel.h"
 #include "plan.h"
 
@@ -79,8 +80,7 @@ static inline size_t lesser(size_t a, size_t b) { return a < b ? a : b; }
 /* Do the two share memory? NULL shares none, nor does nothing. */
 static inline int overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
-    uintptr_t at = (uintptr_t)a, other = (uintptr_t)b;
-    return at && a_bytes && b_bytes && at < other + b_bytes && other < at + a_bytes;
+    return a && b && range_overlaps((uintptr_t)a, a_bytes, (uintptr_t)b, b_bytes);
 }
 
 /* How a tensor comes into the window. */

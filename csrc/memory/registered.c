@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../base/log.h"
+#include "../base/range.h"
 
 struct registered {
     struct registered *next;
@@ -230,11 +231,6 @@ int registered_there(const struct window *window, uint64_t id)
     return entry && !entry->ended;
 }
 
-static int share_some(size_t at, size_t bytes, size_t other, size_t other_bytes)
-{
-    return at < other + other_bytes && other < at + bytes;
-}
-
 /* Does anything that has not ended lie in this allocation of mine, of one that has? */
 static int is_kept(const struct window *window, const struct registered *entry,
                    const struct segment *segment)
@@ -242,7 +238,7 @@ static int is_kept(const struct window *window, const struct registered *entry,
     int me = window->rank, kept = 0;
     for (const struct registered *other = window->registered; other; other = other->next)
         kept |= !other->ended && other->in[me] == entry->id &&
-                share_some(other->place, other->asked, segment->at[me], segment->bytes[me]);
+                range_overlaps(other->place, other->asked, segment->at[me], segment->bytes[me]);
     return kept;
 }
 
@@ -251,7 +247,7 @@ static int all_kept(const struct window *window, const struct registered *entry,
 {
     int me = window->rank, kept = 1;
     for (const struct segment *segment = entry->segments; segment; segment = segment->next)
-        if (share_some(offset, bytes, segment->at[me], segment->bytes[me]))
+        if (range_overlaps(offset, bytes, segment->at[me], segment->bytes[me]))
             kept &= is_kept(window, entry, segment);
     return kept;
 }
