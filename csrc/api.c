@@ -146,8 +146,10 @@ static enum smfar_status check_usable(struct smfar_comm *comm)
 static void explain_apart(struct smfar_comm *comm, char *text, size_t size)
 {
     uint64_t last = atomic_load(&comm->page.host->apart[comm->rank]);
-    int n = snprintf(text, size,
-                     "; if ranks' tensors lie at unequal offsets the kernel takes its peer loop");
+    int n =
+        snprintf(text, size,
+                 "; where ranks' tensors lie at unequal offsets, or a norm's residual or sums not "
+                 "as its chunk does modulo 16, the kernel takes its peer loop");
     if (last == CAPTURE_SEQUENCE)
         snprintf(text + n, size - (size_t)n, ", as in one of a graph");
     else if (last)
@@ -168,7 +170,7 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
                                 enum smfar_dtype dtype, enum smfar_op op, char *text, size_t size)
 {
     struct plan plan;
-    char apart[160] = "";
+    char apart[256] = "";
     enum smfar_status status = api_check_buffers("explain", NULL, NULL, 0, (int)dtype);
     if (status == SMFAR_OK) status = check_usable(comm);
     if (status != SMFAR_OK) return status;
