@@ -101,9 +101,19 @@ static enum smfar_status find_places(const struct call *call, struct split *spli
     return SMFAR_OK;
 }
 
+/* Where one copy serves all: all ranks, I too, want it at one place. */
+static int are_together(const struct smfar_comm *comm, const struct split *split)
+{
+    int together = comm->agreed.multicast_copy;
+    for (int r = 0; r < comm->ranks; r++)
+        together &= split->places[r] == split->places[0];
+    return together;
+}
+
 static enum smfar_status run(struct call *call, struct split *split)
 {
     enum smfar_status status = find_places(call, split);
+    split->together = are_together(call->comm, split);
     while (status == SMFAR_OK) {
         status =
             is_through_switch(split) ? split_mc_step(call, split) : split_peer_step(call, split);

@@ -26,6 +26,7 @@ struct split {
     uint64_t steps, legs; /* before this step */
     struct part part[SMFAR_MAX_RANKS];
     uint64_t places[SMFAR_MAX_RANKS]; /* of outputs in their ranks' windows; 0: in the slots */
+    int together; /* these are all one, and a copy to the multicast address serves all */
 };
 
 /* Legs of this step, one at least: those of the longest part. */

@@ -50,21 +50,12 @@ fail:
     return status;
 }
 
-/* One copy serves all when all ranks, I too, want it at one place. */
-static int is_together(const struct smfar_comm *comm, const struct split *split)
-{
-    int together = comm->agreed.multicast_copy;
-    for (int r = 0; r < comm->ranks; r++)
-        together &= split->places[r] == split->places[0];
-    return together;
-}
-
 /* Where in my window the results go that belong `at` bytes behind the step's begin: there, or in
  * the slot, where vectors begin at the same places. */
 static size_t result_place(const struct call *call, const struct split *split, size_t at)
 {
     size_t slot = call->comm->window->slot, mine = part_at(split, call->comm->rank);
-    if (!is_together(call->comm, split)) return base_of(call, split) + at;
+    if (!split->together) return base_of(call, split) + at;
     if (!split->inside) slot += split->room * (size_t)call->comm->ranks;
     return slot + ((base_of(call, split) + mine) & 15) + at - mine;
 }
@@ -75,15 +66,14 @@ static enum smfar_status copy_leg(const struct call *call, const struct split *s
     enum smfar_status status;
     const struct smfar_comm *comm = call->comm;
     const struct window *window = comm->window;
-    int together = is_together(comm, split);
     CUdeviceptr data = window->peer[comm->rank] + result_place(call, split, at);
     for (int i = 1; i <= comm->ranks; i++) { /* so that ranks do not all write to the same */
         int r = (comm->rank + i) % comm->ranks;
         CUdeviceptr to = courier_address(call, split->places, r, leg.begin, at);
-        if (together) to = to - window->peer[r] + window->multicast;
+        if (split->together) to = to - window->peer[r] + window->multicast;
         if (to != data)
             TRY(courier_copy(call, COURIER_RESULTS, to, (const char *)(uintptr_t)data, leg.bytes));
-        if (together) break;
+        if (split->together) break;
     }
     return SMFAR_OK;
 fail:
