@@ -20,7 +20,7 @@ PTX = HERE.parent.parent / "ptx"
 MODULES = {
     "peer": ("7.1", "sm_80", ("sm_80", "sm_90", "sm_100", "sm_103")),
     "mc": ("8.2", "sm_90", ("sm_90", "sm_100", "sm_103")),
-    # floats of 8 bits in the switch: of the family of sm_100: compute capability 10.0 and 10.3
+    # floats of 8 bits in the switch: of the family of compute capabilities 10.0 and 10.3
     "mc_f8": ("8.8", "sm_100f", ("sm_100f", "sm_103f")),
 }
 ROW = re.compile(r"^(KERNEL|PLAIN)\(([^)]*)\)", re.M)
