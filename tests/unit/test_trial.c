@@ -6,7 +6,7 @@
 #include "ranks.h"
 #include "switch.h"
 
-enum { RANKS = 3, COUNT = 5003, FAULTY = 1, TIMEOUT_MS = 20000 };
+enum { RANKS = 3, COUNT = 5003, FAULTY = 1, TIMEOUT_MS = 60000 };
 
 /* What goes wrong on the device of one rank, and what is then said of the switch. */
 struct fault {
