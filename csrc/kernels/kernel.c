@@ -243,7 +243,7 @@ static int leave(struct kernels *kernels)
 
 enum smfar_status kernels_load(struct driver *driver, int multicast, struct kernels **kernels_out)
 {
-    struct kernels *kernels;
+    struct kernels *kernels = NULL;
     enum smfar_status status = join(driver, &kernels);
     if (status != SMFAR_OK) return status;
     status = need_module(kernels, MODULE_PEER);
