@@ -166,11 +166,21 @@ static int lies_inside(struct window *window, const void *ptr, size_t bytes)
     return inside;
 }
 
+static void explain_steps(const struct plan *plan, uint64_t count, char *text, size_t size)
+{
+    uint64_t steps = count ? (count - 1) / plan->chunk + 1 : 1;
+    if (steps == 1)
+        snprintf(text, size, "one step");
+    else
+        snprintf(text, size, "%llu steps of %llu elements", (unsigned long long)steps,
+                 (unsigned long long)plan->chunk);
+}
+
 enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
                                 enum smfar_dtype dtype, enum smfar_op op, char *text, size_t size)
 {
     struct plan plan;
-    char apart[256] = "";
+    char apart[256] = "", steps[64];
     enum smfar_status status = api_check_buffers("explain", NULL, NULL, 0, (int)dtype);
     if (status == SMFAR_OK) status = check_usable(comm);
     if (status != SMFAR_OK) return status;
@@ -184,17 +194,18 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
                 (algorithm_is_oneshot(plan.algorithm) || algorithm_is_push(plan.algorithm));
     if (status == SMFAR_OK && kernel_rows[plan.kernel].multicast && !whole)
         explain_apart(comm, apart, sizeof(apart));
-    if (status == SMFAR_OK)
-        snprintf(text, size,
-                 "all_reduce(%s, %s, %zu elements) over %d ranks: %s, %d blocks of %d threads, "
-                 "%llu elements a step, because %s; the tensor %s%s",
-                 name_op((int)op), name_dtype((int)dtype), count, comm->ranks, plan.name,
-                 plan.blocks, plan.threads, (unsigned long long)plan.chunk, plan.reason,
-                 whole    ? "is read and written where it lies"
-                 : inside ? "lies in the window: no staging"
-                          : "lies outside the window: copied through a staging slot",
-                 apart);
-    return status;
+    if (status != SMFAR_OK) return status;
+    explain_steps(&plan, count, steps, sizeof(steps));
+    snprintf(text, size,
+             "all_reduce(%s, %s, %zu elements) over %d ranks: %s, %d block%s of %d threads, %s, "
+             "because %s; the tensor %s%s",
+             name_op((int)op), name_dtype((int)dtype), count, comm->ranks, plan.name, plan.blocks,
+             plan.blocks == 1 ? "" : "s", plan.threads, steps, plan.reason,
+             whole    ? "is read and written where it lies"
+             : inside ? "lies in the window: no staging"
+                      : "lies outside the window: copied through a staging slot",
+             apart);
+    return SMFAR_OK;
 }
 
 enum smfar_status smfar_comm_describe(smfar_comm *comm, char *text, size_t size)

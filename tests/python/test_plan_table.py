@@ -42,7 +42,7 @@ def use_tables(folder):
     path, explained, described = taken(str(mine))
     assert (path.algorithm, path.blocks, path.threads) == ("twoshot_peer", 1, 32)
     assert path.reason == "line 4 of the plan table says so"
-    assert "twoshot_peer, 1 blocks of 32 threads" in explained
+    assert "twoshot_peer, 1 block of 32 threads" in explained
     assert f"plan table: 2 rows of {folder}/of_rank_0; topology ranks=4" in described
     write(mine, topology(), *better)
     path, _, _ = taken(str(mine))

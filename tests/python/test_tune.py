@@ -51,7 +51,7 @@ def test_a_poor_choice_is_corrected_where_programs_find_it(fresh_ranks, tmp_path
     section = ranks.run(plant, tmp_path)[0]
     for algorithm, blocks, threads, explained, described in ranks.run(use):
         assert (algorithm, blocks, threads) == ("twoshot_peer", 1, 32)
-        assert "1024 elements a step" in explained
+        assert "steps of 1024 elements" in explained
         assert f"1 row of {tmp_path}/smfar/plan_table" in described
     size = 4 * MANY
     ran = run_tune(
@@ -64,7 +64,7 @@ def test_a_poor_choice_is_corrected_where_programs_find_it(fresh_ranks, tmp_path
     assert section in (tmp_path / "smfar" / "plan_table").read_text()
     for algorithm, blocks, threads, explained, _ in ranks.run(use):
         assert (algorithm, blocks, threads) != ("twoshot_peer", 1, 32)
-        assert "1024 elements a step" not in explained
+        assert "steps of 1024 elements" not in explained
 
 
 def test_a_table_that_cannot_be_written_is_printed(monkeypatch, capsys):
