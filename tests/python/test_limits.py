@@ -5,6 +5,7 @@ import os
 import resource
 import threading
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -53,6 +54,33 @@ def test_few_descriptors_end_in_one_verdict(fresh_ranks):
             assert all("failed on rank 1" in text for text in said), said
         seen.add("error" if said[0] else "peers" if "multicast off" in described[0] else "switch")
     assert seen == {"error", "peers", "switch"}
+
+
+def meet_in_threads(port):
+    """Two groups' first collectives, which each rank begins in another order."""
+    rank = int(os.environ["TEST_RANK"])
+    store = dist.TCPStore("localhost", port)
+    dist.init_process_group(
+        "smfar", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=TIMEOUT)
+    )
+    groups = [dist.new_group(backend="smfar") for _ in range(2)]
+    sums = [torch.ones(3), torch.ones(3)]
+    threads = [
+        threading.Thread(target=dist.all_reduce, args=(sums[i],), kwargs={"group": groups[i]})
+        for i in (rank, 1 - rank)
+    ]
+    for thread in threads:
+        thread.start()
+        time.sleep(1)  # until it waits
+    for thread in threads:
+        thread.join()
+    assert [one.tolist() for one in sums] == [[2.0] * 3] * 2
+
+
+def test_groups_meet_on_several_threads_over_one_connection_to_the_store(fresh_ranks):
+    server = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    env_of = {rank: {"TEST_RANK": str(rank)} for rank in range(2)}
+    fresh_ranks(2, init=False, env_of=env_of).run(meet_in_threads, server.port)
 
 
 def while_another_thread_waits():
