@@ -53,11 +53,19 @@ def _create(options, pg_options):
     )
 
 
-def find(group, device):
-    """The ProcessGroupSmfar that serves `device` in `group` (None: the default group)."""
+def joined(group):
+    """`group` (None: the default group), if it is one that this rank has joined."""
     group = group or dist.group.WORLD
     if group is None:
         raise ValueError("smfar: call torch.distributed.init_process_group first")
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("smfar: this rank is no member of the group")
+    return group
+
+
+def find(group, device):
+    """The ProcessGroupSmfar that serves `device` in `group` (None: the default group)."""
+    group = joined(group)
     backend = group._get_backend(torch.device(device))
     backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL
     if not isinstance(backend, shim().ProcessGroupSmfar):

@@ -45,12 +45,10 @@ def register():
     )
 
 
-def group_of(group, what):
+def group_of(group):
+    group = backend.joined(group)
     if not torch.compiler.is_compiling():
         backend.shim()  # registers the operators; while compiling they are, the group being there
-    group = group or dist.group.WORLD
-    if group is None:
-        raise ValueError(f"smfar.ops.{what}: there is no group; call init_process_group first")
     return group
 
 
@@ -85,7 +83,7 @@ def all_reduce_rms_norm(x, weight=None, eps=1e-6, residual=None, group=None):
         NotImplementedError: x is of another dtype.
         torch.distributed.DistBackendError: the group has failed.
     """
-    name = group_of(group, "all_reduce_rms_norm").group_name
+    name = group_of(group).group_name
     keep = residual is not None or needs_grad(x, weight, residual)
     out, sums = torch.ops.smfar.all_reduce_rms_norm(x, weight, eps, residual, keep, name)
     return out if residual is None else (out, sums)
@@ -116,7 +114,7 @@ def all_reduce_rms_norm_(
             "smfar.ops.all_reduce_rms_norm_ has no gradients: use all_reduce_rms_norm, or "
             "torch.no_grad()"
         )
-    name = group_of(group, "all_reduce_rms_norm_").group_name
+    name = group_of(group).group_name
     sharded = residual_layout == "sharded"
     torch.ops.smfar.all_reduce_rms_norm_(x, weight, eps, residual, sharded, name)
     return x
@@ -124,6 +122,6 @@ def all_reduce_rms_norm_(
 
 def own_rows(rows, group=None):
     """The slice of `rows` rows that this rank sums and normalises when a residual is sharded."""
-    group = group_of(group, "own_rows")
+    group = group_of(group)
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     return slice(rows * rank // ranks, rows * (rank + 1) // ranks)

@@ -1,7 +1,6 @@
 """Operators that run in stream order, as PyTorch's own do: for callers that need no Work."""
 
 import torch
-import torch.distributed as dist
 
 from smfar import backend
 from smfar.norm import all_reduce_rms_norm, all_reduce_rms_norm_, own_rows
@@ -30,9 +29,7 @@ def all_reduce_(tensor, op="sum", group=None):
         NotImplementedError: the tensor's dtype has no such op (docs/types.md).
         torch.distributed.DistBackendError: the group has failed.
     """
-    group = group or dist.group.WORLD
-    if group is None:
-        raise ValueError("smfar.ops.all_reduce_: there is no group; call init_process_group first")
+    group = backend.joined(group)
     shim = backend.shim()  # registers the operator
     if not torch.compiler.is_compiling() and shim.all_reduce_now(tensor, op, group):
         return tensor

@@ -53,6 +53,7 @@ def explain(tensor_or_count, op=dist.ReduceOp.SUM, group=None, dtype=torch.float
     Args:
         tensor_or_count: a tensor, or a number of elements of `dtype` in a plain tensor on
             `device` (default: the GPU if there is one).
+        op: a torch.distributed.ReduceOp.
 
     Raises:
         ValueError: a negative number of elements.

@@ -79,6 +79,7 @@ GroupPtr makeGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int s
 
 std::shared_ptr<Communicator> madeFor(Group& group, const at::Device& device) {
   auto communicator = group.existing(device.type());
+  if (!communicator) group.checkNotEnded();
   TORCH_CHECK_WITH(DistBackendError, communicator, "smfar: this group has not used ", device.type(),
                    " yet: its communicator is made at the first collective");
   communicator->checkProcess();

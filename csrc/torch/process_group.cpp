@@ -14,6 +14,8 @@ namespace smfar {
 
 namespace {
 
+constexpr auto kEnded = "smfar: this process group was shut down";
+
 // Keys of a group that was destroyed may still be in the store when the next group of that name
 // is made (torchrun's store outlives them). Every rank makes its communicators in the same order,
 // so counting one's own gives every rank the same number.
@@ -75,7 +77,7 @@ std::shared_ptr<Communicator> ProcessGroupSmfar::communicator(c10::Device device
                          device, "; this rank of the group uses cuda:", made_for);
     return made;
   }
-  keep(device.type(), nullptr);
+  checkNotEnded();
   if (device.is_cpu()) warnAboutCpuTensors();
   TORCH_CHECK_WITH(DistBackendError, !device.is_cuda() || !isCapturing(currentHandle(device)),
                    "smfar: the first CUDA collective of a group cannot be captured; run one "
@@ -86,9 +88,14 @@ std::shared_ptr<Communicator> ProcessGroupSmfar::communicator(c10::Device device
   return made;
 }
 
+void ProcessGroupSmfar::checkNotEnded() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  TORCH_CHECK_WITH(DistBackendError, !ended_, kEnded);
+}
+
 void ProcessGroupSmfar::keep(c10::DeviceType type, std::shared_ptr<Communicator> made) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  TORCH_CHECK_WITH(DistBackendError, !ended_, "smfar: this process group was shut down");
+  TORCH_CHECK_WITH(DistBackendError, !ended_, kEnded);
   (type == c10::kCUDA ? cuda_ : cpu_) = std::move(made);
 }
 

@@ -42,6 +42,9 @@ class ProcessGroupSmfar : public c10d::Backend {
   // Collective at the first call per kind of device: makes the communicator.
   std::shared_ptr<Communicator> communicator(c10::Device device);
 
+  // Throws once the group was shut down.
+  void checkNotEnded();
+
   // The communicator, if it exists.
   std::shared_ptr<Communicator> existing(c10::DeviceType type);
 
@@ -119,7 +122,7 @@ class ProcessGroupSmfar : public c10d::Backend {
  private:
   using Enqueue = std::function<void(smfar_comm*, smfar_stream)>;
 
-  // Stores a communicator (or none yet); throws once the group was shut down.
+  // Stores a communicator; throws once the group was shut down.
   void keep(c10::DeviceType type, std::shared_ptr<Communicator> made);
   smfar_config configFor(c10::Device device) const;
   WorkPtr launch(WorkSmfar::Plan plan, const Enqueue& enqueue);

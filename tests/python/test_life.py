@@ -38,9 +38,46 @@ def test_a_shim_for_another_torch_is_refused(monkeypatch):
     backend.shim.cache_clear()
 
 
+TAKE_A_GROUP = [
+    lambda group: smfar.empty(3, device="cpu", group=group),
+    lambda group: smfar.explain(3, group=group, device="cpu"),
+    lambda group: smfar.ops.all_reduce_(torch.ones(3), group=group),
+    lambda group: smfar.ops.all_reduce_rms_norm(torch.ones(3), group=group),
+]
+
+
 def test_needs_a_process_group():
-    with pytest.raises(ValueError, match="init_process_group"):
-        smfar.empty(3)
+    for call in TAKE_A_GROUP:
+        with pytest.raises(ValueError, match="init_process_group"):
+            call(None)
+
+
+def call_with_others_groups():
+    group = dist.new_group([0], backend="smfar")
+    if dist.get_rank() == 0:
+        return
+    for call in TAKE_A_GROUP:
+        with pytest.raises(ValueError, match="this rank is no member of the group"):
+            call(group)
+
+
+def test_a_rank_that_is_no_member_of_the_group(ranks):
+    ranks.run(call_with_others_groups)
+
+
+def explain_what_has_ended():
+    group = dist.new_group(backend="smfar")
+    backend = group._get_backend(torch.device("cpu"))
+    with pytest.raises(dist.DistBackendError, match="has not used cpu yet"):
+        backend._describe(torch.device("cpu"))
+    dist.all_reduce(torch.ones(3), group=group)
+    dist.destroy_process_group(group)
+    with pytest.raises(dist.DistBackendError, match="was shut down"):
+        backend._describe(torch.device("cpu"))
+
+
+def test_a_group_that_has_ended_says_so(ranks):
+    ranks.run(explain_what_has_ended)
 
 
 def initialise(folder, turn, **options):
