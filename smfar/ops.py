@@ -16,8 +16,8 @@ def all_reduce_(tensor, op="sum", group=None):
     for less than half of the host's time: nothing is kept, so the tensor's memory must stay the
     current stream's until it has been passed (PyTorch's allocator sees to that unless the tensor
     is used on several streams). A rank that does not come shows as an error of the group's next
-    call. torch.ops.smfar.all_reduce_(tensor, op, group_name) is the operator itself; this function
-    leaves PyTorch's dispatcher out where it would do nothing.
+    call. Works under torch.compile. torch.ops.smfar.all_reduce_(tensor, op, group_name) is the
+    operator itself; this function leaves PyTorch's dispatcher out where it would do nothing.
 
     Args:
         tensor: of any shape, without gaps in its memory.
@@ -30,7 +30,7 @@ def all_reduce_(tensor, op="sum", group=None):
         torch.distributed.DistBackendError: the group has failed.
     """
     group = backend.joined(group)
-    shim = backend.shim()  # registers the operator
-    if not torch.compiler.is_compiling() and shim.all_reduce_now(tensor, op, group):
-        return tensor
-    return torch.ops.smfar.all_reduce_(tensor, op, group.group_name)
+    # the group being there, so is the operator
+    if torch.compiler.is_compiling() or not backend.shim().all_reduce_now(tensor, op, group):
+        torch.ops.smfar.all_reduce_(tensor, op, group.group_name)
+    return tensor

@@ -34,15 +34,11 @@ smfar_op opNamed(const std::string& name) {
                        "\" is none of sum, avg, product, min, max, band, bor, bxor");
 }
 
-at::Tensor& allReduce(at::Tensor& tensor, const std::string& op, const std::string& group) {
+void allReduce(const at::Tensor& tensor, const std::string& op, const std::string& group) {
   groupIn(c10d::resolve_process_group(group), tensor.device())->reduceInOrder(tensor, opNamed(op));
-  return tensor;
 }
 
-at::Tensor& allReduceMeta(at::Tensor& tensor, const std::string& op, const std::string&) {
-  opNamed(op);
-  return tensor;
-}
+void allReduceMeta(const at::Tensor&, const std::string& op, const std::string&) { opNamed(op); }
 
 // Would the dispatcher do nothing but call the kernel? Not for fake tensors, modes and transforms.
 bool isPlain(const at::Tensor& tensor) {
@@ -86,7 +82,8 @@ void ProcessGroupSmfar::reduceInOrder(const at::Tensor& tensor, smfar_op op) {
 } // namespace smfar
 
 TORCH_LIBRARY(smfar, library) {
-  library.def("all_reduce_(Tensor(a!) tensor, str op, str group_name) -> Tensor(a!)");
+  // nothing is returned: torch.compile takes no operator whose result is its argument
+  library.def("all_reduce_(Tensor(a!) tensor, str op, str group_name) -> ()");
 }
 TORCH_LIBRARY_IMPL(smfar, CPU, library) { library.impl("all_reduce_", &smfar::allReduce); }
 TORCH_LIBRARY_IMPL(smfar, CUDA, library) { library.impl("all_reduce_", &smfar::allReduce); }

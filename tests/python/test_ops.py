@@ -67,3 +67,18 @@ def trace():
 
 def test_fake_tensors(ranks):
     ranks.run(trace)
+
+
+def compile_a_sum():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def doubled(x):
+        return smfar.ops.all_reduce_(x + x) + 1
+
+    given = torch.full((5,), float(dist.get_rank()))
+    ranks = dist.get_world_size()
+    assert doubled(given).tolist() == [float(ranks * (ranks - 1) + 1)] * 5
+    assert given.tolist() == [float(dist.get_rank())] * 5
+
+
+def test_compile(ranks):
+    ranks.run(compile_a_sum)
