@@ -73,6 +73,9 @@ static enum smfar_status begin(struct window *window, size_t bytes,
     TRY(reserve_views(window));
     return SMFAR_OK;
 fail:
+    if (status == SMFAR_ERR_MEMORY)
+        FAIL(status, "%s; for a smaller one than of %zu bytes: window_bytes or SMFAR_WINDOW_BYTES",
+             smfar_last_error(), bytes);
     return status;
 }
 

@@ -80,6 +80,17 @@ def test_a_group_that_has_ended_says_so(ranks):
     ranks.run(explain_what_has_ended)
 
 
+def ask_for_too_large_a_window():
+    options = smfar.Options(window_bytes=1 << 55)
+    group = dist.new_group(backend="smfar", pg_options=options)
+    with pytest.raises(torch.OutOfMemoryError, match=rf"{1 << 55} bytes: window_bytes or SMFAR"):
+        dist.all_reduce(torch.ones(3), group=group)
+
+
+def test_a_window_that_memory_does_not_hold(ranks):
+    ranks.run(ask_for_too_large_a_window)
+
+
 def initialise(folder, turn, **options):
     dist.init_process_group(
         "smfar",
