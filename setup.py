@@ -183,10 +183,12 @@ def build_shim(out, build_dir):
 
 
 class BuildLibraries(build_ext):
-    """Puts the three libraries into the package: in place, or into the wheel."""
+    """Puts the three libraries, and the header of the C interface, into the package: in place, or
+    into the wheel."""
 
     def products(self):
-        names = ["libsmfar.so", "libsmfar_soft.so", f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"]
+        names = ["libsmfar.so", "libsmfar_soft.so", "smfar.h"]
+        names += [f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"]
         return [Path("smfar") / name for name in names]
 
     def run(self):
@@ -197,6 +199,7 @@ class BuildLibraries(build_ext):
         build_core(out, build_dir)
         build_soft(out, build_dir)
         build_shim(out, build_dir)
+        shutil.copyfile(CSRC / "smfar.h", out / "smfar.h")
 
     def get_outputs(self):
         return [str(Path(self.build_lib) / product) for product in self.products()]

@@ -39,12 +39,21 @@ int64_t env_number(enum env_id id, int64_t least, int64_t fallback)
 
 int env_says_no(const char *text)
 {
-    return text && (!strcmp(text, "0") || !strcasecmp(text, "false") || !strcasecmp(text, "off"));
+    return text && (!strcmp(text, "0") || !strcasecmp(text, "false") || !strcasecmp(text, "off") ||
+                    !strcasecmp(text, "no"));
+}
+
+static int says_yes(const char *text)
+{
+    return !strcmp(text, "1") || !strcasecmp(text, "true") || !strcasecmp(text, "on") ||
+           !strcasecmp(text, "yes");
 }
 
 const char *env_multicast_off(void)
 {
-    if (env_says_no(env_text(ENV_MULTICAST))) return "SMFAR_MULTICAST=0";
+    const char *own = env_text(ENV_MULTICAST);
+    if (env_says_no(own)) return "SMFAR_MULTICAST=0";
+    if (own && !says_yes(own)) return "SMFAR_MULTICAST, which is neither 0 nor 1";
     if (env_says_no(env_text(ENV_NCCL_NVLS))) return "NCCL_NVLS_ENABLE=0";
     const char *torch = env_text(ENV_TORCH_NO_MULTICAST);
     if (torch && !env_says_no(torch)) return "TORCH_SYMM_MEM_DISABLE_MULTICAST=1";

@@ -60,7 +60,10 @@ static void check_multicast(void)
     clear_all();
     EXPECT(env_multicast_off() == NULL, "off with nothing set");
     expect_off("SMFAR_MULTICAST", "0", "SMFAR_MULTICAST");
+    expect_off("SMFAR_MULTICAST", "No", "SMFAR_MULTICAST=0");
+    expect_off("SMFAR_MULTICAST", "never", "neither 0 nor 1");
     expect_off("SMFAR_MULTICAST", "1", NULL);
+    expect_off("SMFAR_MULTICAST", "On", NULL);
     expect_off("NCCL_NVLS_ENABLE", "0", "NCCL_NVLS_ENABLE");
     expect_off("NCCL_NVLS_ENABLE", "2", NULL);
     expect_off("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1", "TORCH_SYMM_MEM_DISABLE_MULTICAST");
