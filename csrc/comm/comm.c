@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* pthread_mutex_clocklock */
 #include "comm.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -202,21 +203,27 @@ void smfar_comm_finalize(smfar_comm *comm)
 
 int smfar_comm_quiet(const smfar_comm *comm) { return comm && atomic_load(&comm->quiet); }
 
+static void say_what_stays(uint32_t graphs, size_t registered)
+{
+    char more[96] = "";
+    if (registered)
+        snprintf(more, sizeof(more), ", and so do %zu bytes that are registered", registered);
+    if (graphs)
+        log_info("%u graphs hold collectives of this group; its memory stays until the process "
+                 "ends%s",
+                 graphs, more);
+    else
+        log_warn("kernels of this group may still run; its memory stays until the process ends%s",
+                 more);
+}
+
 void smfar_comm_destroy(smfar_comm *comm)
 {
     if (!comm || comm->owner_pid != (int)getpid()) return;
     smfar_comm_finalize(comm);
     int drained = atomic_load(&comm->quiet);
-    uint32_t graphs = drained ? 0 : graphs_left(comm);
-    size_t registered = drained || !comm->window ? 0 : registered_bytes(comm->window);
-    if (graphs)
-        log_info("%u graphs hold collectives of this group; its memory, and %zu bytes that are "
-                 "registered, stay until the process ends",
-                 graphs, registered);
-    else if (!drained)
-        log_warn("kernels of this group may still run; its memory, and %zu bytes that are "
-                 "registered, must stay until the process ends",
-                 registered);
+    if (!drained)
+        say_what_stays(graphs_left(comm), comm->window ? registered_bytes(comm->window) : 0);
     if (drained) free(comm->trial_memory);
     if (drained && comm->retained && comm_enter(comm) == SMFAR_OK) {
         destroy_gpu_objects(comm);

@@ -173,8 +173,8 @@ enum smfar_status failure_check_left(struct smfar_comm *comm, uint64_t sequence)
         if (!atomic_load(&words->left) || page_ended(words) >= sequence) continue;
         snprintf(
             text, sizeof(text),
-            "rank %d has left the group: it destroyed its communicator after collective number "
-            "%llu, and rank %d called number %llu",
+            "rank %d has left the group: it destroyed its communicator, or came to the end of its "
+            "program, after collective number %llu, and rank %d called number %llu",
             r, (unsigned long long)page_ended(words), comm->rank, (unsigned long long)sequence);
         failure_publish(comm, SMFAR_ERR_PEER, sequence, text);
         return failure_check(comm); /* it may have left because of another failure */
