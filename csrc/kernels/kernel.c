@@ -48,7 +48,7 @@ const struct kernel_row kernel_rows[KERNELS] = {
 struct kernels {
     struct kernels *next;
     struct driver *driver;
-    CUcontext context;
+    unsigned long long context; /* its id: a handle comes again after a reset of the device */
     int users;
     CUmodule modules[MODULES];
     CUfunction functions[KERNELS]; /* written once, before its module is */
@@ -203,15 +203,15 @@ static enum smfar_status need_module(struct kernels *kernels, enum kernel_module
 static enum smfar_status join(struct driver *driver, struct kernels **kernels_out)
 {
     enum smfar_status status;
-    CUcontext context = NULL;
+    CUcontext current = NULL;
     struct kernels *kernels, *fresh = calloc(1, sizeof(*fresh));
     if (!fresh) return FAIL(SMFAR_ERR_MEMORY, "no memory for the kernel table");
-    CU(cuCtxGetCurrent, &context);
+    CU(cuCtxGetCurrent, &current);
+    CU(cuCtxGetId, current, &fresh->context);
     fresh->driver = driver;
-    fresh->context = context;
     pthread_mutex_lock(&lock);
     for (kernels = loaded; kernels; kernels = kernels->next)
-        if (kernels->driver == driver && kernels->context == context) break;
+        if (kernels->driver == driver && kernels->context == fresh->context) break;
     if (!kernels) {
         kernels = fresh;
         kernels->next = loaded;

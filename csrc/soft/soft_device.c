@@ -392,6 +392,18 @@ CUresult cuCtxGetCurrent(CUcontext *context)
     return CUDA_SUCCESS;
 }
 
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id)
+{
+    ENTER(cuCtxGetId, NEED_INIT);
+    if (!id) return CUDA_ERROR_INVALID_VALUE;
+    for (int i = 0; context && i < settings.devices; i++)
+        if (atomic_load(&devices[i].context) == (uintptr_t)context) {
+            *id = (uintptr_t)context; /* here no handle comes twice */
+            return CUDA_SUCCESS;
+        }
+    return refuse(CUDA_ERROR_INVALID_CONTEXT, "no such context");
+}
+
 CUresult cuCtxGetDevice(CUdevice *device)
 {
     ENTER(cuCtxGetDevice, NEED_INIT);

@@ -75,6 +75,7 @@ static void test_devices(void)
 static void test_contexts(void)
 {
     CUcontext zero, again, one, current;
+    unsigned long long id, other_id;
     CUstream stream;
     unsigned flags;
     int active;
@@ -91,6 +92,9 @@ static void test_contexts(void)
     EXPECT(current == one, "the last one pushed is popped");
     OK(cu.cuCtxGetCurrent(&current));
     EXPECT(current == zero, "the one below is current");
+    OK(cu.cuCtxGetId(zero, &id));
+    OK(cu.cuCtxGetId(one, &other_id));
+    EXPECT(id != other_id, "both have id %llu", id);
     OK(cu.cuDevicePrimaryCtxRelease(0));
     OK(cu.cuCtxSynchronize());
     OK(cu.cuDevicePrimaryCtxRelease(0));
@@ -99,6 +103,7 @@ static void test_contexts(void)
     GIVES(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxSynchronize());
     OK(cu.cuCtxPopCurrent(NULL));
     GIVES(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxPushCurrent(zero));
+    GIVES(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxGetId(zero, &id));
     OK(cu.cuDevicePrimaryCtxRelease(1));
 }
 

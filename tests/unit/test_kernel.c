@@ -132,6 +132,29 @@ static void check_shared(struct driver *driver, CUcontext context)
     pthread_barrier_destroy(&all_have_them);
 }
 
+static CUresult another_id(CUcontext context, unsigned long long *id)
+{
+    CUresult result = unwatched.cuCtxGetId(context, id);
+    *id += 1;
+    return result;
+}
+
+/* A device that was reset has lost its modules, and its context may have the handle of before. */
+static void check_reset(struct driver *driver)
+{
+    struct kernels *before, *after;
+    unwatched = *driver;
+    loads = 0;
+    driver->cuModuleLoadDataEx = count_load;
+    REQUIRE(kernels_load(driver, 0, &before) == SMFAR_OK, "%s", smfar_last_error());
+    driver->cuCtxGetId = another_id;
+    REQUIRE(kernels_load(driver, 0, &after) == SMFAR_OK, "%s", smfar_last_error());
+    EXPECT_EQ(loads, 2);
+    kernels_unload(before);
+    kernels_unload(after);
+    *driver = unwatched;
+}
+
 int main(void)
 {
     struct driver *driver;
@@ -146,6 +169,7 @@ int main(void)
     check_loaded(driver, 1, 0);
     check_loaded(driver, 1, 1);
     check_shared(driver, context);
+    check_reset(driver);
     kernels_unload(NULL);
     driver->cuDevicePrimaryCtxRelease(0);
     driver_close(driver);
