@@ -48,6 +48,12 @@ NORM = [
         kernels=PEER,
     ),
     mutation(
+        "norm: the sums' place does not matter",
+        "norm_begin.ptxh",
+        "        NORM_ALIKE(%spread)\n",
+        kernels=PEER,
+    ),
+    mutation(
         "norm: sums of elements are not rounded before the residual",
         "norm_edge.ptxh",
         "    @%p bra ADDED;\n    ONE_WIDEN(%acc, %element)\n",
