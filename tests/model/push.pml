@@ -6,7 +6,8 @@
  * network likes until their launch has ended, polls that a flag ends, clearing, the phase and its
  * wrap, blocks that take other packets from launch to launch, other kinds of launches in between, and
  * failures. What is not: a block is one agent, but that it arrives before it pushes, as its first warp
- * may; and nothing is added up.
+ * may; packets are taken rank by rank, where the kernel takes those of four ranks together, or none
+ * of them, which is one of the orders here; and nothing is added up.
  *
  * Packets are relaxed, and carry no knowledge: who sees one knows its data and no more. So what must
  * be shown is that a packet finds its place empty, with the clearing in its causal past (else the two
