@@ -1,5 +1,6 @@
-/* The kernels of one device: loaded once, all of them, when the first communicator there is created
- * (loading later, while a kernel spins, can deadlock), and launched with one struct kargs. */
+/* The kernels of one device: each module is loaded once, when the first communicator there that may
+ * need it is created (loading later, while its kernels spin, can deadlock); they are launched with
+ * one struct kargs. */
 #ifndef SMFAR_KERNELS_KERNEL_H
 #define SMFAR_KERNELS_KERNEL_H
 
