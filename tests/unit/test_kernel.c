@@ -1,5 +1,6 @@
 /* Units of kernels/kernel: the table that kernels.def becomes, and that all modules load, hold
- * every kernel, and launch nothing that is not loaded. */
+ * every kernel, are shared, and launch nothing that is not loaded. */
+#include "../../csrc/comm/names.h"
 #include "../../csrc/kernels/kernel.h"
 
 #include "unit.h"
@@ -41,6 +42,24 @@ static void check_texts(void)
                kernel_rows[id].entry);
     EXPECT(smfar_kernel_text("other") == NULL, "a fourth module");
     EXPECT(smfar_kernel_text(NULL) == NULL, "a module without a name");
+}
+
+/* What plans take for the most threads of an algorithm is what its kernels allow. */
+static void check_threads(void)
+{
+    char file[64];
+    for (int i = ALGORITHM_ANY + 1; i < ALGORITHMS; i++) {
+        const struct algorithm_row *row = &algorithm_rows[i];
+        int pulls = strncmp(row->name, "pull", 4) == 0;
+        snprintf(file, sizeof file, "%s_%s", pulls ? "reduce_scatter" : "all_reduce",
+                 row->name + (pulls ? 5 : 0));
+        enum kernel_id id = kernel_find(file, SMFAR_SUM, SMFAR_F32);
+        if (id == KERNELS) id = kernel_find(file, SMFAR_SUM, SMFAR_I32);
+        REQUIRE(id != KERNELS, "no kernel of %s", file);
+        const char *text = smfar_kernel_text(row->multicast ? "mc" : "peer");
+        const char *most = strstr(strstr(text, kernel_rows[id].entry), ".maxntid");
+        EXPECT_EQ(atoi(most + strlen(".maxntid")), row->threads);
+    }
 }
 
 static void check_loaded(struct driver *driver, int multicast, int float8)
@@ -162,6 +181,7 @@ int main(void)
     setenv("SMFAR_SOFT_CC", "100", 1); /* which all modules are for */
     check_rows();
     check_texts();
+    check_threads();
     REQUIRE(driver_open(SMFAR_DRIVER_SOFT, &driver) == SMFAR_OK, "%s", smfar_last_error());
     REQUIRE(driver->cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS, "no context");
     REQUIRE(driver->cuCtxPushCurrent(context) == CUDA_SUCCESS, "context not current");
