@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <string.h>
 
-enum { NAP_NS = 50000 };
+enum { NAP_NS = 50000, YIELDS = 100 };
 
 enum smfar_status thread_start(const char *what, void *(*body)(void *argument), void *argument,
                                pthread_t *thread_out)
@@ -27,6 +27,24 @@ struct timespec thread_deadline(clockid_t clock, int64_t ms)
     until.tv_sec += ms / 1000 + ns / 1000000000;
     until.tv_nsec = ns % 1000000000;
     return until;
+}
+
+static int is_past(const struct timespec *until)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec != until->tv_sec ? now.tv_sec > until->tv_sec : now.tv_nsec > until->tv_nsec;
+}
+
+/* pthread_mutex_timedlock goes by a clock that may be set, and sanitizers do not know the other. */
+int thread_lock_within(pthread_mutex_t *mutex, int64_t ms)
+{
+    struct timespec until = thread_deadline(CLOCK_MONOTONIC, ms);
+    for (int tries = 0; pthread_mutex_trylock(mutex) != 0; tries++) {
+        if (is_past(&until)) return 0;
+        thread_rest(tries, YIELDS);
+    }
+    return 1;
 }
 
 void thread_rest(int tries, int yields)

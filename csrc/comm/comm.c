@@ -1,5 +1,4 @@
 /* The life of a communicator, and its context on the calling thread. */
-#define _GNU_SOURCE /* pthread_mutex_clocklock */
 #include "comm.h"
 
 #include <stdio.h>
@@ -162,10 +161,9 @@ static int part(struct smfar_comm *comm, int drained)
 static int outlast_calls(struct smfar_comm *comm)
 {
     int64_t wait_ms = atomic_load(&comm->timeout_ms) + DRAIN_AFTER_FAILURE_MS;
-    struct timespec until = thread_deadline(CLOCK_MONOTONIC, wait_ms);
-    if (pthread_mutex_clocklock(&comm->lock, CLOCK_MONOTONIC, &until) != 0) return 0;
+    if (!thread_lock_within(&comm->lock, wait_ms)) return 0;
     pthread_mutex_unlock(&comm->lock);
-    if (pthread_mutex_clocklock(&comm->side_lock, CLOCK_MONOTONIC, &until) != 0) return 0;
+    if (!thread_lock_within(&comm->side_lock, wait_ms)) return 0;
     pthread_mutex_unlock(&comm->side_lock);
     return 1;
 }
