@@ -18,7 +18,12 @@ void api_leave_by(struct smfar_comm *comm, pthread_mutex_t *lock);
 struct call api_call(struct smfar_comm *comm, smfar_stream stream, enum collective collective,
                      uint64_t count);
 
-/* Locks the communicator for a call with a type, on its channel, unless it is refused. */
+/* A call with a type, on its channel; the communicator is locked. */
+enum smfar_status api_prepare(struct smfar_comm *comm, smfar_stream stream,
+                              enum collective collective, uint64_t count, int dtype,
+                              struct call *call_out);
+
+/* The same, and locks the communicator for it, unless it is refused. */
 enum smfar_status api_begin(struct smfar_comm *comm, smfar_stream stream,
                             enum collective collective, uint64_t count, int dtype,
                             struct call *call_out);

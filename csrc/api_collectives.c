@@ -78,15 +78,22 @@ static void view_parts(const struct call *call, const void *const *parts,
         views[r] = api_view(call, parts[r], call->count);
 }
 
+enum smfar_status api_prepare(struct smfar_comm *comm, smfar_stream stream,
+                              enum collective collective, uint64_t count, int dtype,
+                              struct call *call_out)
+{
+    *call_out = api_call(comm, stream, collective, count);
+    call_out->dtype = dtype;
+    return capture_look(call_out);
+}
+
 enum smfar_status api_begin(struct smfar_comm *comm, smfar_stream stream,
                             enum collective collective, uint64_t count, int dtype,
                             struct call *call_out)
 {
     enum smfar_status status = api_enter(comm);
     if (status != SMFAR_OK) return status;
-    *call_out = api_call(comm, stream, collective, count);
-    call_out->dtype = dtype;
-    status = capture_look(call_out);
+    status = api_prepare(comm, stream, collective, count, dtype, call_out);
     if (status != SMFAR_OK) api_leave(comm);
     return status;
 }

@@ -33,18 +33,18 @@ static enum smfar_status check_parts(const char *what, const struct smfar_comm *
     return status;
 }
 
-/* Locks the communicator for rank `root`'s part. */
-static enum smfar_status begin_part(struct smfar_comm *comm, smfar_stream stream,
-                                    const struct parts *parts, enum collective whole,
-                                    enum collective one, int root, struct call *call_out)
+/* Rank `root`'s part of a call that holds the communicator until the last: nothing comes between.
+ */
+static enum smfar_status prepare_part(struct smfar_comm *comm, smfar_stream stream,
+                                      const struct parts *parts, enum collective whole,
+                                      enum collective one, int root, struct call *call_out)
 {
     enum smfar_status status =
-        api_begin(comm, stream, one, parts->count[root], (int)parts->dtype, call_out);
-    if (status != SMFAR_OK) return status;
+        api_prepare(comm, stream, one, parts->count[root], (int)parts->dtype, call_out);
     call_out->root = root;
     call_out->counted = whole;
     call_out->continues = root > 0;
-    return SMFAR_OK;
+    return status;
 }
 
 enum smfar_status smfar_all_gather_v(const void *send, void *const *recv, const size_t *count,
@@ -53,15 +53,16 @@ enum smfar_status smfar_all_gather_v(const void *send, void *const *recv, const 
     struct call call;
     const struct parts parts = {recv, count, send, dtype};
     enum smfar_status status = check_parts("all_gather_v", comm, &parts);
-    if (status == SMFAR_OK && !comm) return api_enter(comm);
+    if (status == SMFAR_OK) status = api_enter(comm);
+    if (status != SMFAR_OK) return status;
     for (int root = 0; status == SMFAR_OK && root < comm->ranks; root++) {
-        status = begin_part(comm, stream, &parts, COLLECTIVE_ALL_GATHER, COLLECTIVE_BROADCAST, root,
-                            &call);
-        if (status != SMFAR_OK) return status;
-        status = broadcast_enqueue(&call, api_view(&call, send, call.count),
-                                   api_view(&call, recv[root], call.count));
-        api_leave(comm);
+        status = prepare_part(comm, stream, &parts, COLLECTIVE_ALL_GATHER, COLLECTIVE_BROADCAST,
+                              root, &call);
+        if (status == SMFAR_OK)
+            status = broadcast_enqueue(&call, api_view(&call, send, call.count),
+                                       api_view(&call, recv[root], call.count));
     }
+    api_leave(comm);
     return status;
 }
 
@@ -73,17 +74,18 @@ enum smfar_status smfar_reduce_scatter_v(const void *const *send, void *recv, co
     const struct parts parts = {(void *const *)(uintptr_t)send, count, recv, dtype};
     enum smfar_status status = check_parts("reduce_scatter_v", comm, &parts);
     if (status == SMFAR_OK) status = api_check_op("reduce_scatter_v", op);
-    if (status == SMFAR_OK && !comm) return api_enter(comm);
+    if (status == SMFAR_OK) status = api_enter(comm);
+    if (status != SMFAR_OK) return status;
     for (int root = 0; status == SMFAR_OK && root < comm->ranks; root++) {
-        status = begin_part(comm, stream, &parts, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_REDUCE,
-                            root, &call);
-        if (status != SMFAR_OK) return status;
+        status = prepare_part(comm, stream, &parts, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_REDUCE,
+                              root, &call);
         call.op = (int)op;
         call.scale = op == SMFAR_PREMUL_SUM ? scale : 0;
-        status = reduce_enqueue(&call, api_view(&call, send[root], call.count),
-                                api_view(&call, recv, call.count));
-        api_leave(comm);
+        if (status == SMFAR_OK)
+            status = reduce_enqueue(&call, api_view(&call, send[root], call.count),
+                                    api_view(&call, recv, call.count));
     }
+    api_leave(comm);
     return status;
 }
 

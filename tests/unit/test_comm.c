@@ -378,6 +378,32 @@ static void leave_meanwhile(struct ranks_thread *me)
     smfar_comm_destroy(comm);
 }
 
+/* Of a call in parts either all are made or none. */
+static void *gather_on(void *argument)
+{
+    static const size_t counts[] = {1, 2};
+    static float sent[2][2], received[2][2][2];
+    smfar_comm *comm = argument;
+    int rank = smfar_comm_rank(comm);
+    void *const parts[] = {received[rank][0], received[rank][1]};
+    enum smfar_status status = SMFAR_OK;
+    while (status == SMFAR_OK)
+        status = smfar_all_gather_v(sent[rank], parts, counts, SMFAR_F32, comm, NULL);
+    if (status == SMFAR_ERR_UNSUPPORTED) EXPECT_EQ(smfar_comm_sequence(comm) % 2, 0);
+    return NULL;
+}
+
+static void leave_between_parts(struct ranks_thread *me)
+{
+    pthread_t thread;
+    smfar_comm *comm = join(me);
+    REQUIRE(pthread_create(&thread, NULL, gather_on, comm) == 0, "no thread");
+    nanosleep(&(struct timespec){0, 3000000}, NULL);
+    smfar_comm_finalize(comm);
+    pthread_join(thread, NULL);
+    smfar_comm_destroy(comm);
+}
+
 /* Whichever thread it is: when it comes back the rank has left. */
 static void *finalize(void *comm)
 {
@@ -467,6 +493,8 @@ int main(void)
     ranks_run(2, lone_allocation, NULL);
     for (int turn = 0; turn < 20; turn++)
         ranks_run(1, leave_meanwhile, NULL);
+    for (int turn = 0; turn < 20; turn++)
+        ranks_run(2, leave_between_parts, NULL);
     ranks_run(2, leave_together, NULL);
     for (int turn = 0; turn < 10; turn++)
         ranks_run(3, left_early, (void *)(turn % 2 ? &mc : &peer));
