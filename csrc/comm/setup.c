@@ -263,7 +263,8 @@ static void say_why_not(struct smfar_comm *comm)
              comm->multicast_reason);
 }
 
-/* Collective, after a trial that failed: it may have left ranks in different phases. */
+/* Collective, after a trial that failed: it may have left ranks in different phases, and the driver
+ * may have lost sight of its copies. */
 static enum smfar_status start_anew(struct smfar_comm *comm)
 {
     return exchange_agree(comm->exchange, trial_reset_signals(comm), "resetting the signals");
@@ -282,7 +283,7 @@ static enum smfar_status try_multicast(struct smfar_comm *comm)
         snprintf(comm->multicast_reason, sizeof(comm->multicast_reason),
                  "on: %d devices, sums tried%s", comm->ranks,
                  comm->agreed.multicast_copy ? ", copies tried" : ", copies to it do not work");
-        return SMFAR_OK;
+        return comm->agreed.multicast_copy ? SMFAR_OK : start_anew(comm);
     }
     say_why_not(comm);
     window_drop_multicast(comm->window);

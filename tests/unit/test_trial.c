@@ -11,7 +11,7 @@ enum { RANKS = 3, COUNT = 5003, FAULTY = 1, TIMEOUT_MS = 60000 };
 /* What goes wrong on the device of one rank, and what is then said of the switch. */
 struct fault {
     size_t multiple; /* copies go to the one below; 0: where they should */
-    int loses_sight; /* of the trial of 8-bit floats */
+    enum { OF_NOTHING, OF_COPIES, OF_FLOAT8 } loses_sight; /* of their trial, the last */
     const char *said;
 };
 
@@ -19,6 +19,7 @@ static const struct fault *fault;
 static struct driver *driver;
 static CUresult (*copy_as_asked)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 static CUresult (*load_as_asked)(CUmodule *, const void *, unsigned, CUjit_option *, void **);
+static CUresult (*attribute_as_asked)(int *, CUdevice_attribute, CUdevice);
 static CUresult (*synchronize_as_asked)(CUstream);
 static CUresult (*query_as_asked)(CUstream);
 static _Thread_local enum { IN_SIGHT, SOON_LOST, LOST } sight; /* of the thread that sets up */
@@ -30,17 +31,27 @@ static int is_faulty(void)
     return device == FAULTY;
 }
 
+/* On a Hopper nothing is tried after copies. */
+static CUresult attribute(int *value, CUdevice_attribute which, CUdevice device)
+{
+    CUresult result = attribute_as_asked(value, which, device);
+    int major = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
+    if (major && fault->loses_sight == OF_COPIES) *value = 9;
+    return result;
+}
+
 static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     if (fault->multiple && is_faulty()) to -= to % fault->multiple;
+    if (fault->loses_sight == OF_COPIES && is_faulty()) sight = SOON_LOST;
     return copy_as_asked(to, from, bytes, stream);
 }
 
 static CUresult load(CUmodule *module, const void *image, unsigned count, CUjit_option *options,
                      void **values)
 {
-    int tried = image == smfar_kernel_text("mc_f8") && fault->loses_sight && is_faulty();
-    if (tried) sight = SOON_LOST;
+    int lost = fault->loses_sight == OF_FLOAT8 && image == smfar_kernel_text("mc_f8");
+    if (lost && is_faulty()) sight = SOON_LOST;
     return load_as_asked(module, image, count, options, values);
 }
 
@@ -92,17 +103,20 @@ static void body(struct ranks_thread *me)
 
 int main(void)
 {
-    static const struct fault faults[] = {{0, 0, "copies tried"},
-                                          {2, 0, "copies to it do not work"},
-                                          {4, 0, "copies to it do not work"},
-                                          {16, 0, "copies to it do not work"},
-                                          {0, 1, "8-bit floats in the switch: off"}};
+    static const struct fault faults[] = {{0, OF_NOTHING, "copies tried"},
+                                          {2, OF_NOTHING, "copies to it do not work"},
+                                          {4, OF_NOTHING, "copies to it do not work"},
+                                          {16, OF_NOTHING, "copies to it do not work"},
+                                          {0, OF_COPIES, "copies to it do not work"},
+                                          {0, OF_FLOAT8, "8-bit floats in the switch: off"}};
     setenv("SMFAR_SOFT_CC", "100", 1);
     must(driver_open(SMFAR_DRIVER_SOFT, &driver));
     copy_as_asked = driver->cuMemcpyAsync;
     driver->cuMemcpyAsync = copy;
     load_as_asked = driver->cuModuleLoadDataEx;
     driver->cuModuleLoadDataEx = load;
+    attribute_as_asked = driver->cuDeviceGetAttribute;
+    driver->cuDeviceGetAttribute = attribute;
     synchronize_as_asked = driver->cuStreamSynchronize;
     driver->cuStreamSynchronize = synchronize;
     query_as_asked = driver->cuStreamQuery;
