@@ -71,11 +71,13 @@ static enum smfar_status describe_record(struct smfar_comm *comm, int rank,
 }
 
 /* Another rank's words are there in a moment, unless it dies over them, or a busy machine lets
- * others run meanwhile. */
-static void await_words(const struct page_failure *failure)
+ * others run meanwhile. Whoever has waited in vain has done so for all. */
+static void await_words(struct page_failure *failure)
 {
+    uint32_t writing = 1;
     for (int i = 0; i < 5000 && atomic_load(&failure->state) == 1; i++)
         nanosleep(&(struct timespec){0, 100000}, NULL);
+    atomic_compare_exchange_strong(&failure->state, &writing, 3);
 }
 
 /* `finder`: the rank that noticed. */
@@ -148,7 +150,7 @@ static int may_end(const struct smfar_comm *comm, uint64_t sequence)
 
 enum smfar_status failure_check_sequence(struct smfar_comm *comm, uint64_t sequence)
 {
-    const struct page_failure *failure = &comm->page.host->failure;
+    struct page_failure *failure = &comm->page.host->failure;
     /* partner: tell.ptxh, or publish() of any rank */
     if (!atomic_load_explicit(&comm->page.host->abort, memory_order_acquire)) return SMFAR_OK;
     if (atomic_load(&failure->state) == 0) publish_records(comm);

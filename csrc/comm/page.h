@@ -29,7 +29,7 @@ static_assert(sizeof(struct page_entry) == 64, "one line");
 
 /* The first failure of the group, by whichever rank's host found it. */
 struct page_failure {
-    _Atomic uint32_t state; /* 0, 1: being written, 2: there */
+    _Atomic uint32_t state; /* 0, 1: being written, 2: there, 3: awaited in vain */
     int32_t status, rank;
     uint64_t sequence; /* of the reporting rank's collective, 0: none in particular */
     char text[PAGE_TEXT];

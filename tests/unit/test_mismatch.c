@@ -226,6 +226,21 @@ static void words_half_written(void)
     pthread_join(thread, NULL);
 }
 
+/* By a rank that dies over it: that costs time once, not at every look. */
+static void words_never_written(void)
+{
+    enum { LOOKS = 50, LOOKS_MS = 10000 }; /* one takes half a second */
+    static struct host_page page;
+    static struct smfar_comm comm = {.rank = 0, .ranks = 2};
+    comm.page.host = &page;
+    atomic_store(&page.failure.state, 1);
+    atomic_store(&page.abort, 1);
+    int64_t begin = fdpass_now();
+    for (int i = 0; i < LOOKS; i++)
+        EXPECT_EQ(failure_check(&comm), SMFAR_ERR_ABORTED);
+    EXPECT(fdpass_now() - begin < LOOKS_MS, "%lld ms", (long long)(fdpass_now() - begin));
+}
+
 /* ---- ranks that leave ---- */
 
 /* Rank 0 leaves in good order; what the others call then fails at once and says so. */
@@ -275,6 +290,7 @@ int main(void)
     REQUIRE(driver_open(SMFAR_DRIVER_SOFT, &driver) == SMFAR_OK, "%s", smfar_last_error());
     rings_far_apart();
     words_half_written();
+    words_never_written();
     for (int i = 0; i < DIFFERENCES; i++)
         for (int odd = 0; odd < RANKS; odd++) {
             struct test test = {(enum difference)i, odd, i % 2, i * 10, odd == 1};
