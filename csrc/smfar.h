@@ -474,7 +474,7 @@ struct smfar_path {
     const char *collective; /* "all_reduce" */
     const char *algorithm;  /* "twoshot_mc" */
     char reason[256];       /* of the last plan */
-    uint64_t calls;
+    uint64_t calls;        /* one of parts of different sizes on the path of its first part alone */
     uint64_t bytes;        /* of this rank's tensors */
     uint64_t staged_bytes; /* of these, copied through a staging slot */
     int blocks, threads;   /* of the last launch */
