@@ -222,7 +222,7 @@ void smfar_comm_destroy(smfar_comm *comm)
     int drained = atomic_load(&comm->quiet);
     if (!drained)
         say_what_stays(graphs_left(comm), comm->window ? registered_bytes(comm->window) : 0);
-    if (drained) free(comm->trial_memory);
+    if (drained) trial_free(comm);
     if (drained && comm->retained && comm_enter(comm) == SMFAR_OK) {
         destroy_gpu_objects(comm);
         comm_leave(comm);

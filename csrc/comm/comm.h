@@ -133,4 +133,7 @@ enum smfar_status trial_multicast_copy(struct smfar_comm *comm);
 enum smfar_status trial_multicast_float8(struct smfar_comm *comm);
 enum smfar_status trial_reset_signals(struct smfar_comm *comm);
 
+/* Once the streams of all trials have ended: a copy may write to their host memory until then. */
+void trial_free(struct smfar_comm *comm);
+
 #endif

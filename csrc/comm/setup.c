@@ -354,6 +354,7 @@ static enum smfar_status build(struct smfar_comm *comm)
     log_info("multicast is %s", comm->multicast_reason);
     snprintf(comm->float8_reason, sizeof(comm->float8_reason), "off: multicast is off");
     if (comm->agreed.multicast) TRY(try_float8(comm));
+    trial_free(comm); /* each has been seen to end, or starting anew would have failed */
     log_info("sums of 8-bit floats in the switch are %s", comm->float8_reason);
     TRY(plan_table_share(comm));
     return SMFAR_OK;

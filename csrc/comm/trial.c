@@ -19,17 +19,22 @@ enum {
 /* Words of four sums of 8-bit floats, or of one sum of an integer. */
 enum { KINDS = 4 };
 
-/* What trials upload, and what they read back. A copy that cannot be seen to have ended may still
- * write to it: it stays as long as the group's own memory does. */
+/* What trials upload, and what they read back. */
 static enum smfar_status take_memory(struct smfar_comm *comm)
 {
     if (!comm->trial_memory) comm->trial_memory = calloc(SMFAR_MAX_RANKS, PART);
     return comm->trial_memory ? SMFAR_OK : FAIL(SMFAR_ERR_MEMORY, "no memory for trying multicast");
 }
 
+void trial_free(struct smfar_comm *comm)
+{
+    free(comm->trial_memory);
+    comm->trial_memory = NULL;
+}
+
 /* Waits for the stream. When the driver refuses to, its copies may still come, into memory that a
  * failure gives back: what cannot be seen to have ended keeps that memory. */
-static enum smfar_status settle(struct smfar_comm *comm)
+static CUresult await_stream(struct smfar_comm *comm)
 {
     struct driver *driver = comm->driver;
     CUresult result = CU_RESULT(cuStreamSynchronize, comm->stream), query = result;
@@ -42,8 +47,14 @@ static enum smfar_status settle(struct smfar_comm *comm)
         log_warn("the driver does not say that a trial of multicast has ended; until it does, or "
                  "the process ends, the group keeps the memory that the trial may write to");
     comm->unsettled = query != CUDA_SUCCESS; /* the stream's end is that of all before, too */
+    return result;
+}
+
+static enum smfar_status settle(struct smfar_comm *comm)
+{
+    CUresult result = await_stream(comm);
     if (result == CUDA_SUCCESS) return SMFAR_OK;
-    return driver_failed_at(__FILE__, __LINE__, driver, "cuStreamSynchronize", result);
+    return driver_failed_at(__FILE__, __LINE__, comm->driver, "cuStreamSynchronize", result);
 }
 
 enum smfar_status trial_reset_signals(struct smfar_comm *comm)
@@ -84,12 +95,13 @@ struct sum {
 };
 
 /* Enqueues; the stream ends soon whatever happens, for the kernel has its own deadline. */
-static enum smfar_status run_sum(struct smfar_comm *comm, const struct sum *sum, uint32_t *words)
+static enum smfar_status run_sum(struct smfar_comm *comm, const struct sum *sum)
 {
     enum smfar_dtype dtype = kernel_rows[sum->kernel].dtype;
-    uint64_t bytes = COUNT * sizeof(words[0]), count = bytes / dtype_bytes((int)dtype);
+    uint64_t bytes = COUNT * sizeof(uint32_t), count = bytes / dtype_bytes((int)dtype);
     enum smfar_status status;
     struct driver *driver = comm->driver;
+    uint32_t *words;
     struct kargs args;
     struct call call = {.comm = comm,
                         .stream = comm->stream,
@@ -105,6 +117,8 @@ static enum smfar_status run_sum(struct smfar_comm *comm, const struct sum *sum,
     memset(&args, 0, sizeof(args));
     args.offset = comm->window->slot;
     args.count = count;
+    TRY(take_memory(comm));
+    words = comm->trial_memory;
     for (unsigned i = 0; i < COUNT; i++)
         words[i] = sum->word[i % sum->kinds];
     CU(cuMemcpyHtoDAsync, slot_address(comm), words, bytes, comm->stream);
@@ -115,7 +129,7 @@ static enum smfar_status run_sum(struct smfar_comm *comm, const struct sum *sum,
 fail:
     /* partner: the kernels' ld.relaxed.sys; the other ranks need not wait for this one's kernel */
     atomic_store(&comm->page.host->abort, 1);
-    settle(comm);
+    await_stream(comm);
     return status;
 }
 
@@ -145,11 +159,11 @@ static enum smfar_status check_sum(const struct smfar_comm *comm, const struct s
 
 static enum smfar_status try_sum(struct smfar_comm *comm, const struct sum *sum)
 {
-    enum smfar_status status = take_memory(comm);
+    enum smfar_status status;
     int64_t timeout = atomic_load(&comm->timeout_ms);
     /* over before the supervisor takes the wait for a driver call that never returns */
     atomic_store(&comm->timeout_ms, timeout / 4 < TRIAL_MS ? timeout / 4 : TRIAL_MS);
-    if (status == SMFAR_OK) status = run_sum(comm, sum, comm->trial_memory);
+    status = run_sum(comm, sum);
     if (status == SMFAR_OK) status = check_sum(comm, sum, comm->trial_memory);
     atomic_store(&comm->timeout_ms, timeout);
     return exchange_agree(comm->exchange, status, sum->step);
@@ -223,7 +237,7 @@ static enum smfar_status run_copies(struct smfar_comm *comm, uint8_t *source)
            comm->stream);
     return settle(comm);
 fail:
-    settle(comm);
+    await_stream(comm);
     return status;
 }
 
