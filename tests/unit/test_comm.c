@@ -441,24 +441,6 @@ static void lone_allocation(struct ranks_thread *me)
     smfar_comm_destroy(comm);
 }
 
-/* A push awaits four ranks' packets at once: of more ranks, the last of which are fewer or four. */
-static void pushes(struct ranks_thread *me)
-{
-    static const char *const algorithms[] = {"push_mc", "push_peer"};
-    smfar_comm *comm = join(me);
-    for (int i = 0; i < 2; i++) {
-        struct smfar_path path;
-        must(smfar_hint_set(&(struct smfar_hint){.algorithm = algorithms[i]}));
-        check_sum(me, comm, plain_tensor(me), 3);
-        check_sum(me, comm, plain_tensor(me), 4096);
-        must(smfar_hint_set(NULL));
-        must(smfar_comm_path(comm, i, &path));
-        EXPECT_HAS(path.algorithm, algorithms[i]);
-        EXPECT_EQ(path.calls, 2);
-    }
-    smfar_comm_destroy(comm);
-}
-
 static void run_all(const struct options *options, int ranks)
 {
     ranks_run(ranks, collectives, (void *)options);
@@ -480,9 +462,6 @@ int main(void)
     run_all(&chunked, 4);
     ranks_run(1, collectives, (void *)&mc);
     EXPECT(switch_calls("cuMulticastCreate") > 0, "multicast was never used");
-    ranks_run(5, pushes, NULL);
-    ranks_run(11, pushes, NULL);
-    ranks_run(SMFAR_MAX_RANKS, pushes, NULL);
     ranks_run(2, refusals, NULL);
     ranks_run(3, other_count, NULL);
     ranks_run(2, other_dtype, NULL);

@@ -193,9 +193,9 @@ static void ask(const char *algorithm)
 static void stand(struct seat *seat)
 {
     ask(NULL);
+    smfar_comm_destroy(seat->comm); /* until then kernels of a call that failed may use them */
     for (int i = 0; i < 3; i++)
         free(seat->plain[i]);
-    smfar_comm_destroy(seat->comm);
 }
 
 static void all_layouts(struct ranks_thread *me)

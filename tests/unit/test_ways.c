@@ -124,7 +124,12 @@ static void ways(struct ranks_thread *me)
 int main(void)
 {
     static int multicast;
+    setenv("SMFAR_SOFT_GPUS", "16", 1); /* ranks that share one have no multicast */
     ranks_run(RANKS, ways, NULL);
     ranks_run(RANKS, ways, &multicast);
+    /* more than the four that a push awaits at once; the last of them fewer than that, or four */
+    ranks_run(5, ways, &multicast);
+    ranks_run(11, ways, NULL);
+    ranks_run(SMFAR_MAX_RANKS, ways, &multicast);
     return unit_end();
 }
