@@ -181,13 +181,7 @@ static void write_table(const char *path, const char *topology, const char *rows
     fclose(file);
 }
 
-static const char *folder(void)
-{
-    static char path[] = "/tmp/smfar-tables-XXXXXX";
-    static int made;
-    if (!made++) REQUIRE(mkdtemp(path) != NULL, "no folder");
-    return path;
-}
+static char folder[] = "/tmp/smfar-tables-XXXXXX"; /* main makes it */
 
 static enum smfar_status join(struct ranks_thread *me, const char *table, smfar_comm **comm_out)
 {
@@ -243,7 +237,7 @@ static void use_table(struct ranks_thread *me)
     const char *rows = tables->text[me->rank > 0];
     char path[128], text[4096] = "";
     smfar_comm *comm = NULL;
-    snprintf(path, sizeof path, "%s/of_rank_%d", folder(), me->rank);
+    snprintf(path, sizeof path, "%s/of_rank_%d", folder, me->rank);
     if (rows) write_table(path, topology, rows);
     enum smfar_status status = join(me, rows ? path : NULL, &comm);
     if (tables->fault) {
@@ -259,11 +253,7 @@ static void use_table(struct ranks_thread *me)
     smfar_comm_destroy(comm);
 }
 
-static void run(struct tables tables)
-{
-    folder();
-    ranks_run(3, use_table, &tables);
-}
+static void run(struct tables tables) { ranks_run(3, use_table, &tables); }
 
 static void check_agreement(void)
 {
@@ -340,13 +330,13 @@ static void check_long_paths(void)
 static void check_places(void)
 {
     char path[160];
-    snprintf(path, sizeof path, "%s/smfar", folder());
+    snprintf(path, sizeof path, "%s/smfar", folder);
     mkdir(path, 0700);
-    snprintf(path, sizeof path, "%s/smfar/plan_table", folder());
+    snprintf(path, sizeof path, "%s/smfar/plan_table", folder);
     write_table(path, topology, "all_reduce from=0 to=end algorithm=twoshot_peer");
     struct tables by_place = {.wanted = "twoshot_peer", .source = "1 row of"};
     unsetenv("SMFAR_PLAN_TABLE");
-    setenv("XDG_CONFIG_HOME", folder(), 1);
+    setenv("XDG_CONFIG_HOME", folder, 1);
     run(by_place);
     setenv("SMFAR_PLAN_TABLE", "0", 1);
     run((struct tables){.wanted = "push_mc", .source = "none;"});
@@ -359,7 +349,7 @@ static void check_places(void)
     unsetenv("SMFAR_PLAN_TABLE");
     run((struct tables){.wanted = "push_mc", .source = "none;"});
     write_table(path, topology, "all_reduce from=0 to=end algorithm=ring");
-    setenv("XDG_CONFIG_HOME", folder(), 1);
+    setenv("XDG_CONFIG_HOME", folder, 1);
     run((struct tables){.wanted = "push_mc", .source = "plan_table:3: algorithm=ring"});
     unlink(path);
     /* nobody waits for what writes to a pipe */
@@ -377,7 +367,7 @@ static void check_places(void)
 static void check_a_file(void)
 {
     char path[160];
-    snprintf(path, sizeof path, "%s/table", folder());
+    snprintf(path, sizeof path, "%s/table", folder);
     write_table(path, topology, "all_reduce from=0 to=end algorithm=twoshot_peer blocks=1000");
     EXPECT_EQ(smfar_plan_table_check(path), SMFAR_OK);
     write_table(path, "ranks=7 ranks_per_gpu=1 multicast=on device=x",
@@ -394,16 +384,17 @@ static void remove_all(void)
 {
     char path[160];
     for (int rank = 0; rank < 3; rank++) {
-        snprintf(path, sizeof path, "%s/of_rank_%d", folder(), rank);
+        snprintf(path, sizeof path, "%s/of_rank_%d", folder, rank);
         unlink(path);
     }
-    snprintf(path, sizeof path, "%s/smfar", folder());
+    snprintf(path, sizeof path, "%s/smfar", folder);
     rmdir(path);
-    EXPECT(rmdir(folder()) == 0, "something is left in %s", folder());
+    EXPECT(rmdir(folder) == 0, "something is left in %s", folder);
 }
 
 int main(void)
 {
+    REQUIRE(mkdtemp(folder) != NULL, "no folder");
     setenv("SMFAR_PLAN_TABLE", "0", 1);
     check_row();
     check_budgets();
