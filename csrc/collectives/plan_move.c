@@ -10,12 +10,16 @@ enum {
     PULL_ANYHOW = 64 << 10 /* whatever its parts or the memory are like */
 };
 
-/* What is moved goes to every rank alike, and one copy reaches all. */
+/* What a rank has goes to every rank alike. */
+static int is_same_for_all(const struct plan_query *query)
+{
+    return query->collective == COLLECTIVE_BROADCAST || query->collective == COLLECTIVE_ALL_GATHER;
+}
+
+/* And one copy reaches all. */
 static int copies_to_all(const struct plan_query *query)
 {
-    int same =
-        query->collective == COLLECTIVE_BROADCAST || query->collective == COLLECTIVE_ALL_GATHER;
-    return same && query->agreed.multicast && query->agreed.multicast_copy;
+    return is_same_for_all(query) && query->agreed.multicast && query->agreed.multicast_copy;
 }
 
 /* Asked for, for the call or for the group's large ones. */
@@ -65,8 +69,7 @@ static void plan_pull(const struct plan_query *query, struct plan *plan)
 /* Copies between barriers; what every rank gets is copied to all at once where that works. */
 static void plan_copies(const struct plan_query *query, struct plan *plan)
 {
-    int multicast = copies_to_all(query), same = query->collective == COLLECTIVE_BROADCAST ||
-                                                 query->collective == COLLECTIVE_ALL_GATHER;
+    int multicast = copies_to_all(query);
     plan->name = multicast ? "copy_mc" : "copy_peer";
     plan->kernel = KERNELS;
     plan->streams = without_sms(query);
@@ -74,8 +77,9 @@ static void plan_copies(const struct plan_query *query, struct plan *plan)
     plan->threads = plan->streams ? 0 : 32;
     snprintf(plan->reason, sizeof(plan->reason), "%s",
              multicast ? "copies to the multicast address were tried and work"
-             : same    ? "one copy to each peer: no copies to a multicast address here"
-                       : "every rank gets something else");
+             : is_same_for_all(query)
+                 ? "one copy to each peer: no copies to a multicast address here"
+                 : "every rank gets something else");
 }
 
 void plan_move(const struct plan_query *query, struct plan *plan)
