@@ -189,12 +189,10 @@ enum smfar_status smfar_explain(smfar_comm *comm, const void *ptr, size_t count,
     call.op = (int)op;
     struct plan_query query = collective_query(&call);
     status = plan_make(&query, &plan);
-    int inside = ptr && lies_inside(comm->window, ptr, count * dtype_bytes((int)dtype));
-    int whole = status == SMFAR_OK &&
-                (algorithm_is_oneshot(plan.algorithm) || algorithm_is_push(plan.algorithm));
-    if (status == SMFAR_OK && kernel_rows[plan.kernel].multicast && !whole)
-        explain_apart(comm, apart, sizeof(apart));
     if (status != SMFAR_OK) return status;
+    int inside = ptr && lies_inside(comm->window, ptr, count * dtype_bytes((int)dtype));
+    int whole = algorithm_is_oneshot(plan.algorithm) || algorithm_is_push(plan.algorithm);
+    if (kernel_rows[plan.kernel].multicast && !whole) explain_apart(comm, apart, sizeof(apart));
     explain_steps(&plan, count, steps, sizeof(steps));
     snprintf(text, size,
              "all_reduce(%s, %s, %zu elements) over %d ranks: %s, %d block%s of %d threads, %s, "
