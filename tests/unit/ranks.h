@@ -69,6 +69,11 @@ static inline struct smfar_store ranks_store_begin(struct ranks_store *store)
     return (struct smfar_store){store, ranks_store_set, ranks_store_get};
 }
 
+static inline void must(enum smfar_status status)
+{
+    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
+}
+
 /* What every rank's thread gets; `extra` is the test's. */
 struct ranks_thread {
     const struct smfar_store *store;

@@ -17,11 +17,6 @@ struct options {
     size_t chunk_bytes;
 };
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 static smfar_comm *join(struct ranks_thread *me)
 {
     const struct options *options = me->extra;
@@ -366,18 +361,6 @@ static void *call_on(void *argument)
     return NULL;
 }
 
-/* A rank leaves while another of its threads calls. */
-static void leave_meanwhile(struct ranks_thread *me)
-{
-    pthread_t thread;
-    smfar_comm *comm = join(me);
-    REQUIRE(pthread_create(&thread, NULL, call_on, comm) == 0, "no thread");
-    nanosleep(&(struct timespec){0, 3000000}, NULL);
-    smfar_comm_finalize(comm);
-    pthread_join(thread, NULL);
-    smfar_comm_destroy(comm);
-}
-
 /* Of a call in parts either all are made or none. */
 static void *gather_on(void *argument)
 {
@@ -393,16 +376,20 @@ static void *gather_on(void *argument)
     return NULL;
 }
 
-static void leave_between_parts(struct ranks_thread *me)
+/* A rank leaves while another of its threads calls. */
+static void leave_while(struct ranks_thread *me, void *(*calling)(void *comm))
 {
     pthread_t thread;
     smfar_comm *comm = join(me);
-    REQUIRE(pthread_create(&thread, NULL, gather_on, comm) == 0, "no thread");
+    REQUIRE(pthread_create(&thread, NULL, calling, comm) == 0, "no thread");
     nanosleep(&(struct timespec){0, 3000000}, NULL);
     smfar_comm_finalize(comm);
     pthread_join(thread, NULL);
     smfar_comm_destroy(comm);
 }
+
+static void leave_meanwhile(struct ranks_thread *me) { leave_while(me, call_on); }
+static void leave_between_parts(struct ranks_thread *me) { leave_while(me, gather_on); }
 
 /* Whichever thread it is: when it comes back the rank has left. */
 static void *finalize(void *comm)

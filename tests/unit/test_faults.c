@@ -20,11 +20,6 @@ struct group {
     struct smfar_id id[4]; /* one for each communicator of a test */
 };
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 static smfar_comm *join(struct ranks_thread *me, int index)
 {
     const struct group *group = me->extra;

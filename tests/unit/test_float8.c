@@ -50,11 +50,6 @@ static CUresult read_sums(void *to, CUdeviceptr from, size_t bytes, CUstream str
     return result;
 }
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 /* The code of a whole number from 1 to 16, all of which e4m3 has. */
 static uint8_t code_of(unsigned number)
 {

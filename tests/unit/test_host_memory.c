@@ -30,11 +30,6 @@ void *__wrap_realloc(void *old, size_t bytes)
     return is_none() ? NULL : __real_realloc(old, bytes);
 }
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 static pthread_barrier_t meeting;
 static int has_failed; /* of this try */
 

@@ -11,11 +11,6 @@
 
 enum { RANKS = 3, LARGEST = 100000, TIMEOUT_MS = 60000, SHORT_MS = 400 };
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 static smfar_comm *join(struct ranks_thread *me)
 {
     struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,

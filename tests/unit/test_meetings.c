@@ -27,11 +27,6 @@ static struct driver *driver;
 static CUcontext contexts[RANKS]; /* outlive the communicators */
 static int32_t plain[RANKS][(RANKS + 1) * COUNT];
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 static smfar_comm *join(struct ranks_thread *me)
 {
     struct smfar_config config = {

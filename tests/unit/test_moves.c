@@ -13,11 +13,6 @@ struct options {
     const char *algorithm; /* wished for; NULL: whichever suits */
 };
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 /* One rank's memory: what it gives to each rank, and gets of each. */
 struct seat {
     smfar_comm *comm;

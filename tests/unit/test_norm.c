@@ -16,11 +16,6 @@ struct options {
     const char *algorithm;
 };
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 /* One rank's memory: plain, and in the window. */
 struct seat {
     smfar_comm *comm;

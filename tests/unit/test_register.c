@@ -31,11 +31,6 @@ struct seat {
     int32_t *data; /* COUNT of them, somewhere in there */
 };
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 static void cu(CUresult result) { REQUIRE(result == CUDA_SUCCESS, "the driver says %d", result); }
 
 /* ---- memory that another allocator has made ---- */

@@ -36,11 +36,6 @@ struct seat {
     float *send, *recv, *expected;
 };
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 static smfar_comm *join(struct ranks_thread *me, size_t chunk_bytes)
 {
     struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,

@@ -61,11 +61,6 @@ struct seat {
     int32_t *send[RANKS], *recv[RANKS]; /* NULL where the kind has none */
 };
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 static int32_t value_of(int from, int to, size_t i)
 {
     return (int32_t)(10000 * from + 1000 * to) + (int32_t)(i % 997);

@@ -24,11 +24,6 @@ static int (*plan)(const struct soft_fault *);
 static unsigned (*matches)(int);
 static void (*clear_faults)(void);
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 /* The rank's calls, some on tensors in the window, some outside; at each another rank is late. */
 static enum smfar_status call_all(smfar_comm *comm, int rank, float *window, float *outside)
 {

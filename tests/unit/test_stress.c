@@ -25,7 +25,7 @@ static int collectives = 3000;
 static pthread_barrier_t meeting;
 static _Atomic int wrong;
 
-static void must(enum smfar_status status, const struct calls_one *one, int rank)
+static void must_call(enum smfar_status status, const struct calls_one *one, int rank)
 {
     char text[96];
     REQUIRE(status == SMFAR_OK, "seed %llu %s: rank %d: %s", (unsigned long long)seed,
@@ -49,9 +49,9 @@ static void batch(smfar_comm *comm, int rank, const struct calls_one *ones, int 
         char *space = spaces[2 * i + calls_random(mine) % 2]; /* in the window, or not */
         calls_fill(&ones[i], rank, space, mine, &place[i]);
         if (calls_random(mine) % 100 == 0) usleep(calls_random(mine) % 3000);
-        must(calls_enqueue(&ones[i], rank, &place[i], comm), &ones[i], rank);
+        must_call(calls_enqueue(&ones[i], rank, &place[i], comm), &ones[i], rank);
     }
-    must(smfar_comm_wait(comm, smfar_comm_sequence(comm), TIMEOUT_MS), &ones[count - 1], rank);
+    must_call(smfar_comm_wait(comm, smfar_comm_sequence(comm), TIMEOUT_MS), &ones[count - 1], rank);
     for (int i = 0; i < count; i++)
         check(&ones[i], &place[i], rank);
 }

@@ -12,11 +12,6 @@
 
 enum { COUNT = 5001, TIMEOUT_MS = 60000 };
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 /* ---- the plan ---- */
 
 static struct plan_table table_of(struct plan_row row)

@@ -68,11 +68,6 @@ static CUresult query(CUstream stream)
     return sight == LOST ? CUDA_ERROR_NOT_READY : query_as_asked(stream);
 }
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 static void body(struct ranks_thread *me)
 {
     struct smfar_config config = {.driver = SMFAR_DRIVER_SOFT,

@@ -20,11 +20,6 @@ struct space {
     char *send, *recv, *wanted;
 };
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s: %s", smfar_status_name(status), smfar_last_error());
-}
-
 /* Floats of any sign and size below 2, whose sums round; integers of any bits. */
 static void fill(char *data, size_t bytes, enum smfar_dtype dtype, uint32_t state)
 {

@@ -15,11 +15,6 @@ struct seat {
     struct window *window;
 };
 
-static void must(enum smfar_status status)
-{
-    REQUIRE(status == SMFAR_OK, "%s", smfar_last_error());
-}
-
 static void sit_down(struct ranks_thread *me, struct seat *seat)
 {
     CUcontext context;
