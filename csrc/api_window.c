@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "api.h"
+#include "base/clock.h"
 #include "base/thread.h"
-#include "bootstrap/fdpass.h"
 #include "comm/failure.h"
 #include "comm/work.h"
 #include "memory/registered.h"
@@ -57,7 +57,7 @@ static enum smfar_status meet(struct smfar_comm *comm, const struct request *min
     uint64_t turn = ++comm->turn;
     struct host_page *page = comm->page.host;
     struct page_request *place = &page->request[comm->rank][turn % 2];
-    int64_t deadline = fdpass_now() + atomic_load(&comm->timeout_ms);
+    int64_t deadline = clock_now_ms() + atomic_load(&comm->timeout_ms);
     place->what = mine->what;
     place->number = mine->number;
     place->ready = mine->ready;
@@ -71,7 +71,7 @@ static enum smfar_status meet(struct smfar_comm *comm, const struct request *min
         }
         enum smfar_status status = failure_check(comm);
         if (status != SMFAR_OK) return status;
-        if (atomic_load(&page->words[r].left) != LEFT_NOT || fdpass_now() >= deadline)
+        if (atomic_load(&page->words[r].left) != LEFT_NOT || clock_now_ms() >= deadline)
             return give_up(comm, mine, r);
         thread_rest(tries, YIELDS);
     }

@@ -3,11 +3,10 @@
 
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "env.h"
 
 static _Thread_local int log_rank = -1;
@@ -18,11 +17,8 @@ void log_set_rank(int rank) { log_rank = rank; }
 static int64_t elapsed_ms(void)
 {
     static _Atomic int64_t begin;
-    struct timespec now;
-    int64_t none = 0;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-    return atomic_compare_exchange_strong(&begin, &none, ms) ? 0 : ms - none;
+    int64_t none = 0, now = clock_now_ms();
+    return atomic_compare_exchange_strong(&begin, &none, now) ? 0 : now - none;
 }
 
 static void write_line(const char *level, const char *format, va_list args)

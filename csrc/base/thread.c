@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <string.h>
 
+#include "clock.h"
+
 enum { NAP_NS = 50000, YIELDS = 100 };
 
 enum smfar_status thread_start(const char *what, void *(*body)(void *argument), void *argument,
@@ -29,19 +31,12 @@ struct timespec thread_deadline(clockid_t clock, int64_t ms)
     return until;
 }
 
-static int is_past(const struct timespec *until)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec != until->tv_sec ? now.tv_sec > until->tv_sec : now.tv_nsec > until->tv_nsec;
-}
-
 /* pthread_mutex_timedlock goes by a clock that may be set, and sanitizers do not know the other. */
 int thread_lock_within(pthread_mutex_t *mutex, int64_t ms)
 {
-    struct timespec until = thread_deadline(CLOCK_MONOTONIC, ms);
+    int64_t deadline = clock_now_ms() + ms;
     for (int tries = 0; pthread_mutex_trylock(mutex) != 0; tries++) {
-        if (is_past(&until)) return 0;
+        if (clock_now_ms() >= deadline) return 0;
         thread_rest(tries, YIELDS);
     }
     return 1;

@@ -24,7 +24,7 @@ int exchange_rank(const struct exchange *exchange) { return exchange->rank; }
 int exchange_ranks(const struct exchange *exchange) { return exchange->ranks; }
 pid_t exchange_pid(const struct exchange *exchange, int rank) { return exchange->hello[rank].pid; }
 
-int64_t exchange_deadline(const struct exchange *ex) { return fdpass_now() + ex->timeout_ms; }
+int64_t exchange_deadline(const struct exchange *ex) { return clock_now_ms() + ex->timeout_ms; }
 
 /* ---- relaying ---- */
 
@@ -93,7 +93,7 @@ static void tell_failure(struct exchange *ex, enum smfar_status status, const ch
     int last = ex->rank == 0 ? ex->ranks - 1 : 0;
     for (int r = ex->rank == 0 ? 1 : 0; r <= last; r++)
         if (ex->socket[r] >= 0)
-            send_message(ex, r, status, text, strlen(text), NULL, 0, fdpass_now() + TELL_MS);
+            send_message(ex, r, status, text, strlen(text), NULL, 0, clock_now_ms() + TELL_MS);
 }
 
 enum smfar_status exchange_break(struct exchange *ex, enum smfar_status status)

@@ -8,15 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
-
-int64_t fdpass_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static enum smfar_status new_socket(const char *name, struct sockaddr_un *address,
                                     socklen_t *length, int *socket_out)
@@ -57,7 +49,7 @@ enum smfar_status fdpass_connect(const char *name, int early, int64_t deadline, 
     if (status != SMFAR_OK) return status;
     while (connect(fd, (struct sockaddr *)&address, length)) {
         int nobody = early && errno == ECONNREFUSED;
-        if ((errno != EAGAIN && errno != EINTR && !nobody) || fdpass_now() >= deadline) {
+        if ((errno != EAGAIN && errno != EINTR && !nobody) || clock_now_ms() >= deadline) {
             status = nobody ? FAIL(SMFAR_ERR_TIMEOUT, "nobody listens under the id")
                             : FAIL_ERRNO(
                                   "connecting to rank 0 over an abstract Unix socket (do the ranks "
@@ -75,7 +67,7 @@ enum smfar_status fdpass_connect(const char *name, int early, int64_t deadline, 
 static enum smfar_status wait_ready(int fd, short events, int64_t deadline)
 {
     for (;;) {
-        int64_t left = deadline - fdpass_now();
+        int64_t left = deadline - clock_now_ms();
         if (left < 0) left = 0;
         struct pollfd item = {.fd = fd, .events = events};
         int ready = poll(&item, 1, left > 1000 ? 1000 : (int)left);

@@ -1,6 +1,6 @@
 /* Messages with descriptors between processes of one host: Unix stream sockets under abstract
- * names, descriptors by SCM_RIGHTS. Every call has a deadline. Sockets are close-on-exec and never
- * raise SIGPIPE. It knows nothing of ranks. */
+ * names, descriptors by SCM_RIGHTS. Every call has a deadline, a time of clock.h. Sockets are
+ * close-on-exec and never raise SIGPIPE. It knows nothing of ranks. */
 #ifndef SMFAR_BOOTSTRAP_FDPASS_H
 #define SMFAR_BOOTSTRAP_FDPASS_H
 
@@ -8,10 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "../base/clock.h"
 #include "../base/status.h"
-
-/* Milliseconds of the monotonic clock. A deadline is a time on it. */
-int64_t fdpass_now(void);
 
 /* A listening socket under the abstract name. */
 enum smfar_status fdpass_listen(const char *name, int backlog, int *socket_out);

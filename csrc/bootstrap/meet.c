@@ -82,7 +82,7 @@ static enum smfar_status hear(struct exchange *ex, const struct smfar_store *sto
 {
     char key[32];
     struct hello *hello = &ex->hello[rank];
-    int64_t left = deadline - fdpass_now();
+    int64_t left = deadline - clock_now_ms();
     snprintf(key, sizeof(key), "hello/%d", rank);
     enum smfar_status status =
         store->get(store->context, key, hello, sizeof(*hello), left > 0 ? left : 0);
@@ -133,7 +133,7 @@ static int knows_the_name(const struct exchange *ex, int fd, uid_t uid, int64_t 
 {
     return uid == geteuid() &&
            fdpass_receive(fd, greeting, sizeof(*greeting), NULL, 0,
-                          sooner(deadline, fdpass_now() + GREETING_MS)) == SMFAR_OK &&
+                          sooner(deadline, clock_now_ms() + GREETING_MS)) == SMFAR_OK &&
            greeting->magic == MAGIC && memcmp(greeting->name, ex->name, sizeof(ex->name)) == 0;
 }
 
@@ -174,7 +174,7 @@ static enum smfar_status accept_ranks(struct exchange *ex, enum smfar_status ref
     int64_t deadline = exchange_deadline(ex);
     enum smfar_status status = SMFAR_OK;
     snprintf(text, sizeof(text), "%s", smfar_last_error());
-    if (refusal != SMFAR_OK) deadline = sooner(deadline, fdpass_now() + REFUSAL_MS);
+    if (refusal != SMFAR_OK) deadline = sooner(deadline, clock_now_ms() + REFUSAL_MS);
     while (first_missing(ex) && status == SMFAR_OK) {
         int fd = -1;
         pid_t pid;
@@ -185,7 +185,7 @@ static enum smfar_status accept_ranks(struct exchange *ex, enum smfar_status ref
         if (one == SMFAR_OK || refusal != SMFAR_OK) continue;
         snprintf(text, sizeof(text), "%s", smfar_last_error());
         refusal = one;
-        deadline = sooner(deadline, fdpass_now() + REFUSAL_MS);
+        deadline = sooner(deadline, clock_now_ms() + REFUSAL_MS);
     }
     close(ex->socket[0]);
     ex->socket[0] = -1;

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
+#include "../base/clock.h"
 #include "../base/thread.h"
-#include "../bootstrap/fdpass.h"
 #include "failure.h"
 #include "meeting.h"
 #include "ring.h"
@@ -63,14 +63,15 @@ static int find_places(const struct call *call, uint64_t *places)
 enum smfar_status courier_meet(const struct call *call, uint64_t places[SMFAR_MAX_RANKS])
 {
     struct smfar_comm *comm = call->comm;
-    int64_t deadline = fdpass_now() + atomic_load(&comm->timeout_ms);
+    int64_t deadline = clock_now_ms() + atomic_load(&comm->timeout_ms);
     int absent;
     comm->courier->met[call->sequence % PAGE_RING] = call->sequence;
     for (int tries = 0; (absent = find_places(call, places)) < comm->ranks; tries++) {
         enum smfar_status status = failure_check(comm);
         if (status == SMFAR_OK) status = failure_check_left(comm, call->sequence);
         if (status != SMFAR_OK) return status;
-        if (fdpass_now() >= deadline) return failure_late(comm, comm->rank, absent, call->sequence);
+        if (clock_now_ms() >= deadline)
+            return failure_late(comm, comm->rank, absent, call->sequence);
         thread_rest(tries, YIELDS);
     }
     /* partner: courier_await_collected of every rank */
@@ -92,11 +93,11 @@ enum smfar_status courier_await_collected(struct smfar_comm *comm, uint64_t sequ
     uint64_t lost = courier ? courier->met[sequence % PAGE_RING] : 0;
     int behind = lost ? find_behind(comm, lost) : -1;
     if (behind < 0) return SMFAR_OK;
-    int64_t deadline = fdpass_now() + atomic_load(&comm->timeout_ms);
+    int64_t deadline = clock_now_ms() + atomic_load(&comm->timeout_ms);
     while ((behind = find_behind(comm, lost)) >= 0) {
         enum smfar_status status = failure_check(comm);
         if (status != SMFAR_OK) return status;
-        if (fdpass_now() >= deadline) return failure_late(comm, comm->rank, behind, lost);
+        if (clock_now_ms() >= deadline) return failure_late(comm, comm->rank, behind, lost);
         thread_rest(0, 0);
     }
     return SMFAR_OK;

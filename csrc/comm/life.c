@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "../bootstrap/fdpass.h"
+#include "../base/clock.h"
 
 static struct page_life *life_of(const struct smfar_comm *comm, int rank)
 {
@@ -53,10 +53,10 @@ static int is_quiet(const struct smfar_comm *comm, int rank)
 
 int life_wait_quiet(struct smfar_comm *comm, int64_t timeout_ms)
 {
-    int64_t deadline = fdpass_now() + timeout_ms;
+    int64_t deadline = clock_now_ms() + timeout_ms;
     for (int r = 0; r < comm->ranks; r++)
         while (!is_quiet(comm, r)) {
-            if (fdpass_now() >= deadline) return 0;
+            if (clock_now_ms() >= deadline) return 0;
             usleep(1000);
         }
     return 1;

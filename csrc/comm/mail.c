@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../base/clock.h"
 #include "../base/thread.h"
-#include "../bootstrap/fdpass.h"
 #include "capture.h"
 #include "failure.h"
 #include "lane.h"
@@ -76,7 +76,7 @@ static int is_ready(struct mail *mail, struct smfar_request *request, enum smfar
             *status = driver_failed_at(__FILE__, __LINE__, driver, "cuEventQuery", result);
     }
     if (request->is_ready && !request->deadline)
-        request->deadline = fdpass_now() + atomic_load(&comm->timeout_ms);
+        request->deadline = clock_now_ms() + atomic_load(&comm->timeout_ms);
     return request->is_ready;
 }
 
@@ -261,7 +261,7 @@ static int is_forsaken(const struct mail *mail, const struct smfar_request *requ
 static void give_up(struct mail *mail, const struct smfar_request *request, int gone)
 {
     char text[PAGE_TEXT], what[200];
-    int late = request->deadline && fdpass_now() > request->deadline;
+    int late = request->deadline && clock_now_ms() > request->deadline;
     if (!gone && !late) return;
     describe(mail, request, what, sizeof(what));
     if (gone)

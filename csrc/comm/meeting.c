@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "../bootstrap/fdpass.h"
+#include "../base/clock.h"
 #include "failure.h"
 
 enum { MOST_OPS = SMFAR_MAX_RANKS + 4 };
@@ -160,7 +160,7 @@ void meeting_check(struct smfar_comm *comm, struct meeting_watch *watch)
 {
     const struct page_words *words = &comm->page.host->words[comm->rank];
     uint64_t arrived = atomic_load(&words->arrived), carried = atomic_load(&words->carried);
-    int64_t now = fdpass_now();
+    int64_t now = clock_now_ms();
     if (arrived != watch->arrived || carried != watch->carried)
         *watch = (struct meeting_watch){arrived, carried, now};
     if (arrived >= RELEASED || page_ended(words) >= arrived >> 16) return;

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../base/clock.h"
 #include "../base/thread.h"
-#include "../bootstrap/fdpass.h"
 
 enum { YIELDS = 200 };
 
@@ -40,11 +40,11 @@ enum smfar_status smfar_request_query(const smfar_request *request)
 
 enum smfar_status smfar_request_wait(const smfar_request *request, int64_t timeout_ms)
 {
-    int64_t deadline = timeout_ms < 0 ? INT64_MAX : fdpass_now() + timeout_ms;
+    int64_t deadline = timeout_ms < 0 ? INT64_MAX : clock_now_ms() + timeout_ms;
     for (int tries = 0;; tries++) {
         enum smfar_status status = smfar_request_query(request);
         if (status != SMFAR_PENDING) return status;
-        if (fdpass_now() >= deadline)
+        if (clock_now_ms() >= deadline)
             return FAIL(SMFAR_ERR_TIMEOUT, "a message of %zu bytes has not %s after %lld ms",
                         request->order.bytes, request->order.receives ? "come" : "been taken",
                         (long long)timeout_ms);

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../base/clock.h"
 #include "../base/log.h"
 #include "../base/thread.h"
-#include "../bootstrap/fdpass.h"
 
 enum { LOOK_MS = 20 };
 
@@ -69,8 +69,8 @@ static const char *watch_calls(struct supervised *it, int64_t limit_ms)
         const char *call = atomic_load(&it->watch.call);
         if (!call || number != seen) {
             seen = number;
-            since = fdpass_now();
-        } else if (fdpass_now() - since >= limit_ms && driver_watch_take(&it->watch, call))
+            since = clock_now_ms();
+        } else if (clock_now_ms() - since >= limit_ms && driver_watch_take(&it->watch, call))
             return call;
     }
     return NULL;

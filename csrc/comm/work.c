@@ -4,7 +4,7 @@
 #include <sched.h>
 #include <time.h>
 
-#include "../bootstrap/fdpass.h"
+#include "../base/clock.h"
 #include "courier.h"
 #include "failure.h"
 
@@ -67,7 +67,7 @@ enum smfar_status work_query(struct smfar_comm *comm, uint64_t sequence)
 
 enum smfar_status work_wait(struct smfar_comm *comm, uint64_t sequence, int64_t timeout_ms)
 {
-    int64_t deadline = fdpass_now() + timeout_ms;
+    int64_t deadline = clock_now_ms() + timeout_ms;
     for (int tries = 0;; tries++) {
         enum smfar_status status = work_query(comm, sequence);
         if (status != SMFAR_PENDING) return status;
@@ -75,7 +75,7 @@ enum smfar_status work_wait(struct smfar_comm *comm, uint64_t sequence, int64_t 
             sched_yield();
             continue;
         }
-        if (fdpass_now() >= deadline)
+        if (clock_now_ms() >= deadline)
             return FAIL(SMFAR_ERR_TIMEOUT, "collective number %llu has not ended after %lld ms",
                         (unsigned long long)sequence, (long long)timeout_ms);
         nanosleep(&(struct timespec){0, NAP_NS}, NULL);

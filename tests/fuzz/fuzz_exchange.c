@@ -39,7 +39,7 @@ static int connection(const uint8_t *data, size_t size, int count)
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
     for (int i = 0; i < count; i++)
         fds[i] = STDIN_FILENO;
-    fdpass_send(pair[1], data, size, fds, count, fdpass_now() + TIMEOUT_MS);
+    fdpass_send(pair[1], data, size, fds, count, clock_now_ms() + TIMEOUT_MS);
     close(pair[1]);
     return pair[0];
 }
@@ -86,7 +86,7 @@ static void fuzz_messages(int rank, int kind, const uint8_t *data, size_t size, 
 static void fuzz_greeting(const uint8_t *data, size_t size, int count)
 {
     struct exchange *ex = new_exchange(0);
-    int64_t deadline = fdpass_now() + TIMEOUT_MS;
+    int64_t deadline = clock_now_ms() + TIMEOUT_MS;
     check_known(admit(ex, connection(data, size, count), getpid(), geteuid(), deadline));
     exchange_destroy(ex);
 }

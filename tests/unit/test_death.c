@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../csrc/bootstrap/fdpass.h"
+#include "../../csrc/base/clock.h"
 #include "../../csrc/smfar.h"
 #include "unit.h"
 
@@ -120,7 +120,7 @@ static void note(int rank)
     snprintf(victim, sizeof victim, "rank %d", shared->victim);
     snprintf(shared->text[rank], sizeof shared->text[rank], "%s", smfar_last_error());
     shared->named[rank] = strstr(shared->text[rank], victim) != NULL;
-    shared->heard[rank] = fdpass_now();
+    shared->heard[rank] = clock_now_ms();
 }
 
 static _Noreturn void be_rank(int rank)
@@ -132,9 +132,9 @@ static _Noreturn void be_rank(int rank)
                                       shared->phase == IN_SETUP ? shared->timeout_ms : LONG_MS,
                                   .window_bytes = 1 << 20};
     smfar_comm *comm = NULL;
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     enum smfar_status status = smfar_comm_init_rank(&shared->id, rank, RANKS, &config, &comm);
-    if (fdpass_now() - begin > shared->set_up) shared->set_up = fdpass_now() - begin;
+    if (clock_now_ms() - begin > shared->set_up) shared->set_up = clock_now_ms() - begin;
     if (shared->phase == AFTER_FIRST_LEFT && rank == 0 && status == SMFAR_OK) {
         smfar_comm_destroy(comm);
         shared->ready++;
@@ -150,13 +150,13 @@ static _Noreturn void be_rank(int rank)
 /* The victim is struck once all are in the phase, and `delay_us` later. */
 static void strike(pid_t pid, int signal_number, int delay_us)
 {
-    int64_t limit = fdpass_now() + LONG_MS / 2;
+    int64_t limit = clock_now_ms() + LONG_MS / 2;
     int all = shared->phase == IN_SETUP ? 0 : RANKS;
-    while (shared->ready < all && fdpass_now() < limit)
+    while (shared->ready < all && clock_now_ms() < limit)
         usleep(1000);
     EXPECT(shared->ready >= all, "%d ranks are ready", shared->ready);
     usleep((unsigned)delay_us);
-    shared->struck = fdpass_now();
+    shared->struck = clock_now_ms();
     kill(pid, signal_number);
 }
 
@@ -164,7 +164,7 @@ static int wait_end(pid_t pid, int64_t limit)
 {
     int status = -1;
     while (waitpid(pid, &status, WNOHANG) == 0) {
-        if (fdpass_now() > limit) {
+        if (clock_now_ms() > limit) {
             kill(pid, SIGKILL);
             waitpid(pid, &status, 0);
             return -1;

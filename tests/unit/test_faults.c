@@ -3,7 +3,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
-#include "../../csrc/bootstrap/fdpass.h"
+#include "../../csrc/base/clock.h"
 #include "../../csrc/bootstrap/host.h"
 #include "../../csrc/comm/comm.h"
 #include "ranks.h"
@@ -294,13 +294,13 @@ static void opposite_orders(struct ranks_thread *me)
     CUstream stream = a->stream;
     smfar_comm_set_timeout(a, 2000); /* within which each rank calls both */
     smfar_comm_set_timeout(b, 2000);
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     for (int i = 0; i < 2; i++)
         must(smfar_barrier(i == me->rank ? a : b, stream));
     late += wait_last(a) == SMFAR_ERR_TIMEOUT;
     late += wait_last(b) == SMFAR_ERR_TIMEOUT;
-    EXPECT(fdpass_now() - begin < TIMEOUT_MS / 2, "after %lld ms",
-           (long long)(fdpass_now() - begin));
+    EXPECT(clock_now_ms() - begin < TIMEOUT_MS / 2, "after %lld ms",
+           (long long)(clock_now_ms() - begin));
     smfar_comm_destroy(b); /* it used the other's stream */
     smfar_comm_destroy(a);
 }

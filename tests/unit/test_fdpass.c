@@ -34,7 +34,7 @@ static void *send_long(void *socket)
     for (int i = 0; i < LONG; i++)
         data[i] = (unsigned char)(i * 7);
     enum smfar_status status =
-        fdpass_send(*(int *)socket, data, LONG, NULL, 0, fdpass_now() + 100000);
+        fdpass_send(*(int *)socket, data, LONG, NULL, 0, clock_now_ms() + 100000);
     EXPECT(status == SMFAR_OK, "%s", smfar_last_error());
     free(data);
     return NULL;
@@ -48,7 +48,7 @@ static void check_long(void)
     unsigned char *data = malloc(LONG);
     make_pair(pair);
     REQUIRE(data && pthread_create(&thread, NULL, send_long, &pair[0]) == 0, "no thread");
-    EXPECT_EQ(fdpass_receive(pair[1], data, LONG, NULL, 0, fdpass_now() + 100000), SMFAR_OK);
+    EXPECT_EQ(fdpass_receive(pair[1], data, LONG, NULL, 0, clock_now_ms() + 100000), SMFAR_OK);
     pthread_join(thread, NULL);
     for (int i = 0; i < LONG; i++)
         wrong += data[i] != (unsigned char)(i * 7);
@@ -66,9 +66,9 @@ static void check_descriptors(int count)
     make_pair(pair);
     for (int i = 0; i < count; i++)
         sent[i] = memfd_create("unit", MFD_CLOEXEC);
-    EXPECT_EQ(fdpass_send(pair[0], text, 8, sent, count, fdpass_now() + 10000), SMFAR_OK);
+    EXPECT_EQ(fdpass_send(pair[0], text, 8, sent, count, clock_now_ms() + 10000), SMFAR_OK);
     memset(text, 0, sizeof text);
-    EXPECT_EQ(fdpass_receive(pair[1], text, 8, got, count, fdpass_now() + 10000), SMFAR_OK);
+    EXPECT_EQ(fdpass_receive(pair[1], text, 8, got, count, clock_now_ms() + 10000), SMFAR_OK);
     EXPECT_HAS(text, "message");
     for (int i = 0; i < count; i++) {
         EXPECT(fstat(sent[i], &a) == 0 && fstat(got[i], &b) == 0 && a.st_ino == b.st_ino,
@@ -86,9 +86,9 @@ static void check_wrong_count(int sent, int asked)
     int pair[2], fds[2] = {dup(0), dup(0)}, got[2] = {-1, -1};
     char byte = 1;
     make_pair(pair);
-    EXPECT_EQ(fdpass_send(pair[0], &byte, 1, fds, sent, fdpass_now() + 10000), SMFAR_OK);
+    EXPECT_EQ(fdpass_send(pair[0], &byte, 1, fds, sent, clock_now_ms() + 10000), SMFAR_OK);
     int before = count_open();
-    EXPECT(fdpass_receive(pair[1], &byte, 1, got, asked, fdpass_now() + 200) != SMFAR_OK,
+    EXPECT(fdpass_receive(pair[1], &byte, 1, got, asked, clock_now_ms() + 200) != SMFAR_OK,
            "%d descriptors were sent, %d asked for", sent, asked);
     EXPECT_EQ(count_open(), before);
     close(fds[0]);
@@ -102,9 +102,9 @@ static void check_deadline_and_end(void)
     int pair[2];
     char byte = 1;
     make_pair(pair);
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     EXPECT_EQ(fdpass_receive(pair[1], &byte, 1, NULL, 0, begin + 50), SMFAR_ERR_TIMEOUT);
-    int64_t took = fdpass_now() - begin;
+    int64_t took = clock_now_ms() - begin;
     EXPECT(took >= 49 && took < 5000, "waited %lld ms", (long long)took);
     close(pair[0]);
     EXPECT_EQ(fdpass_receive(pair[1], &byte, 1, NULL, 0, begin + 60000), SMFAR_ERR_PEER);
@@ -119,11 +119,11 @@ static void check_connect(void)
     pid_t pid = 0;
     uid_t uid = 0;
     snprintf(name, sizeof name, "smfar-unit-%d", (int)getpid());
-    EXPECT(fdpass_connect(name, 0, fdpass_now() + 50, &client) != SMFAR_OK, "nobody listens");
+    EXPECT(fdpass_connect(name, 0, clock_now_ms() + 50, &client) != SMFAR_OK, "nobody listens");
     REQUIRE(fdpass_listen(name, 4, &listener) == SMFAR_OK, "%s", smfar_last_error());
-    EXPECT_EQ(fdpass_accept(listener, fdpass_now() + 50, &server, &pid, &uid), SMFAR_ERR_TIMEOUT);
-    REQUIRE(fdpass_connect(name, 0, fdpass_now() + 10000, &client) == SMFAR_OK, "no connection");
-    EXPECT_EQ(fdpass_accept(listener, fdpass_now() + 10000, &server, &pid, &uid), SMFAR_OK);
+    EXPECT_EQ(fdpass_accept(listener, clock_now_ms() + 50, &server, &pid, &uid), SMFAR_ERR_TIMEOUT);
+    REQUIRE(fdpass_connect(name, 0, clock_now_ms() + 10000, &client) == SMFAR_OK, "no connection");
+    EXPECT_EQ(fdpass_accept(listener, clock_now_ms() + 10000, &server, &pid, &uid), SMFAR_OK);
     EXPECT_EQ(pid, getpid());
     EXPECT_EQ(uid, geteuid());
     close(client);

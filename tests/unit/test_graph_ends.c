@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include <unistd.h>
 
-#include "../../csrc/bootstrap/fdpass.h"
+#include "../../csrc/base/clock.h"
 #include "graphs.h"
 
 enum { SHORT_MS = 2000 }; /* the other ranks come within it */
@@ -18,9 +18,9 @@ static CUgraphExec capture_sum(struct rank *rank, float *data, size_t count)
 
 static enum smfar_status await_failure(struct rank *rank)
 {
-    int64_t deadline = fdpass_now() + GRAPHS_TIMEOUT_MS;
+    int64_t deadline = clock_now_ms() + GRAPHS_TIMEOUT_MS;
     enum smfar_status status;
-    while ((status = smfar_comm_error(rank->comm)) == SMFAR_OK && fdpass_now() < deadline)
+    while ((status = smfar_comm_error(rank->comm)) == SMFAR_OK && clock_now_ms() < deadline)
         usleep(1000);
     OK(driver->cuStreamSynchronize(rank->stream)); /* kernels have left */
     OK(driver->cuStreamSynchronize(rank->second));

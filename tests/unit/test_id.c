@@ -44,12 +44,12 @@ static void together(struct ranks_thread *me)
 static void nobody_else(struct ranks_thread *me)
 {
     smfar_comm *comm = NULL;
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     if (me->rank == 1) return;
     EXPECT_EQ(meet(me->extra, me->rank, me->ranks, &comm), SMFAR_ERR_TIMEOUT);
     EXPECT_HAS(smfar_last_error(), "rank 1");
-    EXPECT(fdpass_now() - begin < LONG_MS / 2, "late by %lld ms",
-           (long long)(fdpass_now() - begin));
+    EXPECT(clock_now_ms() - begin < LONG_MS / 2, "late by %lld ms",
+           (long long)(clock_now_ms() - begin));
     EXPECT(comm == NULL, "a communicator in spite of the failure");
 }
 
@@ -65,10 +65,10 @@ static void no_first(struct ranks_thread *me)
 static void miscounted(struct ranks_thread *me)
 {
     smfar_comm *comm = NULL;
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     int ranks = me->rank == me->ranks - 1 ? me->ranks + 1 : me->ranks;
     EXPECT(meet(me->extra, me->rank, ranks, &comm) != SMFAR_OK, "rank %d", me->rank);
-    EXPECT(fdpass_now() - begin < LONG_MS / 2, "waited for the deadline");
+    EXPECT(clock_now_ms() - begin < LONG_MS / 2, "waited for the deadline");
 }
 
 static void same_number_twice(struct ranks_thread *me)
@@ -86,7 +86,7 @@ static pid_t start_stranger(const struct meeting *meeting)
     if (pid) return pid;
     int fd = -1;
     if (setuid(STRANGER_UID) ||
-        fdpass_connect(meeting->id.text, 1, fdpass_now() + LONG_MS, &fd) != SMFAR_OK)
+        fdpass_connect(meeting->id.text, 1, clock_now_ms() + LONG_MS, &fd) != SMFAR_OK)
         _exit(1);
     for (;;)
         pause();
@@ -98,10 +98,10 @@ static void beside_a_stranger(struct ranks_thread *me)
     struct meeting *meeting = me->extra;
     smfar_comm *comm = NULL;
     if (me->rank) usleep(300000);
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     EXPECT(meet(meeting, me->rank, me->ranks, &comm) == SMFAR_OK, "%s", smfar_last_error());
-    EXPECT(me->rank == 0 || fdpass_now() - begin < LONG_MS / 2, "waited for another user: %lld ms",
-           (long long)(fdpass_now() - begin));
+    EXPECT(me->rank == 0 || clock_now_ms() - begin < LONG_MS / 2,
+           "waited for another user: %lld ms", (long long)(clock_now_ms() - begin));
     smfar_comm_destroy(comm);
 }
 

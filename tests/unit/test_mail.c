@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../csrc/bootstrap/fdpass.h"
+#include "../../csrc/base/clock.h"
 #include "ranks.h"
 #include "switch.h"
 
@@ -275,11 +275,11 @@ enum failing { SIZES, NOBODY, ABORT, LEAVE, DEVICE, DESTROY };
 
 static void expect_end(smfar_request *request, enum smfar_status status, const char *words)
 {
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     EXPECT_EQ(smfar_request_wait(request, -1), status);
     EXPECT_HAS(smfar_last_error(), words);
-    EXPECT(fdpass_now() - begin < TIMEOUT_MS / 2, "it took %lld ms",
-           (long long)(fdpass_now() - begin));
+    EXPECT(clock_now_ms() - begin < TIMEOUT_MS / 2, "it took %lld ms",
+           (long long)(clock_now_ms() - begin));
     smfar_request_free(request);
 }
 

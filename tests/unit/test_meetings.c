@@ -3,7 +3,7 @@
  * failure, a host far ahead of another, and ranks that call different things. */
 #include <unistd.h>
 
-#include "../../csrc/bootstrap/fdpass.h"
+#include "../../csrc/base/clock.h"
 #include "../../csrc/comm/comm.h"
 #include "ranks.h"
 #include "switch.h"
@@ -70,11 +70,11 @@ static enum smfar_status wait_last(smfar_comm *comm)
 /* A destroyed communicator has waited no longer than it may, and left nothing behind: see main. */
 static void leave(smfar_comm *comm)
 {
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     pthread_barrier_wait(&together);
     smfar_comm_destroy(comm);
-    EXPECT(fdpass_now() - begin < 3 * SOON_MS, "destroy took %lld ms",
-           (long long)(fdpass_now() - begin));
+    EXPECT(clock_now_ms() - begin < 3 * SOON_MS, "destroy took %lld ms",
+           (long long)(clock_now_ms() - begin));
     pthread_barrier_wait(&together);
 }
 
@@ -101,16 +101,16 @@ static void miss_a_rank(struct ranks_thread *me)
         must(wait_last(comm));
     }
     meet_and_hurry(comm);
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     if (me->rank != LATE) {
         enum smfar_status status =
             call(comm, what, window, NULL); /* hosts meet, but in a barrier */
         EXPECT((status == SMFAR_OK) == (what == BARRIER), "%s: %d", names[what], status);
         if (status == SMFAR_OK) status = wait_last(comm);
-        expect_late(status, 3, names[what], fdpass_now() - begin);
+        expect_late(status, 3, names[what], clock_now_ms() - begin);
     }
     pthread_barrier_wait(&together);
-    expect_late(smfar_comm_error(comm), 3, names[what], fdpass_now() - begin);
+    expect_late(smfar_comm_error(comm), 3, names[what], clock_now_ms() - begin);
     EXPECT_EQ(call(comm, what, window, NULL), SMFAR_ERR_TIMEOUT);
     leave(comm);
 }
@@ -138,7 +138,8 @@ static CUstream make_closed_stream(smfar_comm *comm)
 static int ends(smfar_comm *comm, CUstream stream)
 {
     CUresult result = CUDA_ERROR_NOT_READY;
-    for (int64_t until = fdpass_now() + SOON_MS; result != CUDA_SUCCESS && fdpass_now() < until;) {
+    for (int64_t until = clock_now_ms() + SOON_MS;
+         result != CUDA_SUCCESS && clock_now_ms() < until;) {
         must(comm_enter(comm));
         result = comm->driver->cuStreamQuery(stream);
         comm_leave(comm);
@@ -169,8 +170,8 @@ static void come_after_the_release(struct ranks_thread *me)
     for (int i = 0; i < 3; i++)
         must(call(comm, i == 1 ? ALL_GATHER : BARRIER, window, stream));
     meet_and_hurry(comm);
-    int64_t begin = fdpass_now();
-    expect_late(wait_last(comm), 1, "barrier", fdpass_now() - begin);
+    int64_t begin = clock_now_ms();
+    expect_late(wait_last(comm), 1, "barrier", clock_now_ms() - begin);
     EXPECT(ends(comm, comm->stream), "rank %d: its stream is not released", me->rank);
     for (int r = RANKS - 1; r > 0; r--) {
         pthread_barrier_wait(&together);
@@ -256,7 +257,7 @@ static void run_ahead(struct ranks_thread *me)
     for (int i = 1; i < PAGE_RING; i++) /* up to the ring's end nobody waits */
         must(smfar_barrier(comm, NULL));
     if (never) meet_and_hurry(comm);
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     if (me->rank == LATE && !never) {
         usleep(200000); /* the others come to the ring's end */
         EXPECT_EQ(past, 0);
@@ -267,7 +268,7 @@ static void run_ahead(struct ranks_thread *me)
     if (status == SMFAR_OK && !never) must(wait_last(comm));
     while (never && status == SMFAR_OK)
         status = smfar_comm_error(comm);
-    if (never) expect_late(status, 1, "all_gather", fdpass_now() - begin);
+    if (never) expect_late(status, 1, "all_gather", clock_now_ms() - begin);
     leave(comm);
 }
 

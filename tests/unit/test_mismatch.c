@@ -3,7 +3,7 @@
  * (comm/ring.h), with ranks far apart; and ranks that leave while others go on. */
 #include <unistd.h>
 
-#include "../../csrc/bootstrap/fdpass.h"
+#include "../../csrc/base/clock.h"
 #include "../../csrc/comm/failure.h"
 #include "../../csrc/comm/names.h"
 #include "../../csrc/comm/ring.h"
@@ -116,8 +116,8 @@ static enum smfar_status wait_last(smfar_comm *comm)
 static void hold(void *argument)
 {
     smfar_comm *comm = argument;
-    int64_t limit = fdpass_now() + TIMEOUT_MS / 2;
-    while (smfar_comm_error(comm) == SMFAR_OK && fdpass_now() < limit)
+    int64_t limit = clock_now_ms() + TIMEOUT_MS / 2;
+    while (smfar_comm_error(comm) == SMFAR_OK && clock_now_ms() < limit)
         usleep(1000);
 }
 
@@ -134,10 +134,10 @@ static void differ(struct ranks_thread *me)
         EXPECT_EQ(comm->driver->cuLaunchHostFunc(comm->stream, hold, comm), CUDA_SUCCESS);
         comm_leave(comm);
     }
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     if (status == SMFAR_OK) status = call(test->difference, odd, me->rank, comm);
     if (status == SMFAR_OK) status = wait_last(comm);
-    int64_t took = fdpass_now() - begin;
+    int64_t took = clock_now_ms() - begin;
     EXPECT_EQ(status, SMFAR_ERR_MISMATCH);
     EXPECT(took < SOON_MS, "difference %d: rank %d heard of it after %lld ms",
            (int)test->difference, me->rank, (long long)took);
@@ -235,10 +235,10 @@ static void words_never_written(void)
     comm.page.host = &page;
     atomic_store(&page.failure.state, 1);
     atomic_store(&page.abort, 1);
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     for (int i = 0; i < LOOKS; i++)
         EXPECT_EQ(failure_check(&comm), SMFAR_ERR_ABORTED);
-    EXPECT(fdpass_now() - begin < LOOKS_MS, "%lld ms", (long long)(fdpass_now() - begin));
+    EXPECT(clock_now_ms() - begin < LOOKS_MS, "%lld ms", (long long)(clock_now_ms() - begin));
 }
 
 /* ---- ranks that leave ---- */
@@ -272,16 +272,17 @@ static void left_after(struct ranks_thread *me)
             usleep(1000);
         usleep(20000); /* their kernels wait for this rank */
     } else {
-        int64_t begin = fdpass_now();
+        int64_t begin = clock_now_ms();
         EXPECT_EQ(reduce(me->rank, 10, SMFAR_F32, SMFAR_SUM, comm), SMFAR_OK);
         EXPECT_EQ(wait_last(comm), SMFAR_ERR_PEER);
         EXPECT_HAS(smfar_last_error(), "rank 0 has left the group");
-        EXPECT(fdpass_now() - begin < SOON_MS, "after %lld ms", (long long)(fdpass_now() - begin));
+        EXPECT(clock_now_ms() - begin < SOON_MS, "after %lld ms",
+               (long long)(clock_now_ms() - begin));
     }
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     smfar_comm_destroy(comm);
-    EXPECT(fdpass_now() - begin < SOON_MS, "destroy took %lld ms",
-           (long long)(fdpass_now() - begin));
+    EXPECT(clock_now_ms() - begin < SOON_MS, "destroy took %lld ms",
+           (long long)(clock_now_ms() - begin));
 }
 
 int main(void)

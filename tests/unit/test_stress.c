@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../csrc/bootstrap/fdpass.h"
+#include "../../csrc/base/clock.h"
 #include "calls.h"
 #include "ranks.h"
 #include "wrap.h"
@@ -97,9 +97,9 @@ int main(int argc, char **argv)
     if (argc > 2) seed = strtoull(argv[2], NULL, 0);
     printf("seed %llu\n", (unsigned long long)seed);
     pthread_barrier_init(&meeting, NULL, CALLS_RANKS);
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     ranks_run(CALLS_RANKS, stress, NULL);
     printf("seed %llu: %d collectives over %d ranks in %.1f s\n", (unsigned long long)seed,
-           collectives, CALLS_RANKS, (double)(fdpass_now() - begin) / 1000);
+           collectives, CALLS_RANKS, (double)(clock_now_ms() - begin) / 1000);
     return unit_end();
 }

@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <time.h>
 
-#include "../../csrc/bootstrap/fdpass.h"
+#include "../../csrc/base/clock.h"
 #include "../../csrc/collectives/collectives.h"
 #include "../soft/steps.h"
 #include "calls.h"
@@ -313,7 +313,7 @@ int main(int argc, char **argv)
     *(void **)&soft.take_turns = switch_symbol("soft_take_turns");
     *(void **)&soft.last_steps = switch_symbol("soft_last_steps");
     for_both(create);
-    int64_t begin = fdpass_now();
+    int64_t begin = clock_now_ms();
     for (; done < collectives; all += turns)
         done += run_round(next++, &turns);
     if (collectives > 1) check_repeats(seed);
@@ -321,7 +321,7 @@ int main(int argc, char **argv)
     EXPECT(done >= collectives && all > 0, "nothing ran");
     printf("seeds %llu to %llu: %d collectives over %d ranks, %llu turns, in %.1f s\n",
            (unsigned long long)seed, (unsigned long long)next - 1, done, CALLS_RANKS,
-           (unsigned long long)all, (double)(fdpass_now() - begin) / 1000);
+           (unsigned long long)all, (double)(clock_now_ms() - begin) / 1000);
     for_both(destroy);
     driver_close(driver);
     return unit_end();
