@@ -422,22 +422,18 @@ static void *stop_soon(void *argument)
 static void test_stop(void)
 {
     uint32_t word = 0;
-    clock_t used = clock();
-    struct timespec begin, end;
+    double used = unit_ms(CLOCK_PROCESS_CPUTIME_ID), begin = unit_ms(CLOCK_MONOTONIC);
     struct harness h = {.param = {(uintptr_t)&word}};
     pthread_t thread;
-    clock_gettime(CLOCK_MONOTONIC, &begin);
     pthread_create(&thread, NULL, stop_soon, &h);
     harness_run(&h, "",
                 ".reg .b64 %m; .reg .b32 %x; .reg .pred %p; ld.param.u64 %m,[a];"
                 "SPIN: ld.relaxed.sys.global.u32 %x,[%m]; setp.eq.u32 %p,%x,0; @%p bra SPIN;");
     pthread_join(thread, NULL);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    double used_ms = (double)(clock() - used) * 1000 / CLOCKS_PER_SEC;
-    double took_ms =
-        (double)(end.tv_sec - begin.tv_sec) * 1e3 + (double)(end.tv_nsec - begin.tv_nsec) / 1e6;
+    used = unit_ms(CLOCK_PROCESS_CPUTIME_ID) - used;
+    double took = unit_ms(CLOCK_MONOTONIC) - begin;
     EXPECT(h.outcome == PTX_STOPPED, "outcome %d", (int)h.outcome);
-    EXPECT(used_ms < took_ms * 0.6, "%.0f ms of processor time in %.0f", used_ms, took_ms);
+    EXPECT(used < took * 0.6, "%.0f ms of processor time in %.0f", used, took);
 }
 
 static void expect_trap(const char *what, const char *body, unsigned block, const char *message)

@@ -242,22 +242,15 @@ static void test_independence(void)
     EXPECT_EQ(words[13], 1);
 }
 
-static double milliseconds(clockid_t clock)
-{
-    struct timespec time;
-    clock_gettime(clock, &time);
-    return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
-}
-
 /* A stream that waits sleeps most of the time. */
 static void test_waiting_is_cheap(void)
 {
     hold(first, 14);
     usleep(10000);
-    double begin = milliseconds(CLOCK_MONOTONIC), before = milliseconds(CLOCK_PROCESS_CPUTIME_ID);
+    double begin = unit_ms(CLOCK_MONOTONIC), before = unit_ms(CLOCK_PROCESS_CPUTIME_ID);
     usleep(100000);
-    double used = milliseconds(CLOCK_PROCESS_CPUTIME_ID) - before;
-    double took = milliseconds(CLOCK_MONOTONIC) - begin;
+    double used = unit_ms(CLOCK_PROCESS_CPUTIME_ID) - before;
+    double took = unit_ms(CLOCK_MONOTONIC) - begin;
     let_go(14);
     OK(cu.cuStreamSynchronize(first));
     EXPECT(used < 0.4 * took, "%.1f ms of processor time in %.1f ms", used, took);

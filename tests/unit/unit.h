@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static _Atomic int unit_failures, unit_checks; /* ranks may be threads */
 
@@ -42,6 +43,14 @@ static _Atomic int unit_failures, unit_checks; /* ranks may be threads */
         printf("\n");                                                                              \
         exit(77);                                                                                  \
     } while (0)
+
+/* Milliseconds that the clock says. */
+static inline double unit_ms(clockid_t clock)
+{
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
+}
 
 static inline int unit_end(void)
 {
