@@ -9,6 +9,8 @@
 enum {
     MC_BYTES = 128,
     PEER_BYTES = 256,
+    PUSH_THREADS = 256,     /* at least, in a block that is not the only one */
+    PEER_THREADS = 128,     /* the same */
     SMALL_READS = 128 << 10 /* by default, of all ranks' data through the switch; see suits */
 };
 
@@ -78,6 +80,18 @@ void plan_spread(uint64_t threads, int most, int budget, struct plan *plan)
     plan->threads = threads >= (uint64_t)most ? most : ((int)threads + 31) / 32 * 32;
 }
 
+/* As many blocks as have `least` threads each, none of which goes round more often than need be,
+ * nor has more threads than that takes. */
+static void spread_evenly(uint64_t threads, int least, int most, int budget, struct plan *plan)
+{
+    if (!threads) threads = 1;
+    plan_spread(threads, least, budget, plan);
+    uint64_t blocks = (uint64_t)plan->blocks;
+    uint64_t rounds = (threads + blocks * (uint64_t)most - 1) / (blocks * (uint64_t)most);
+    uint64_t each = (threads + blocks * rounds - 1) / (blocks * rounds);
+    plan->threads = (int)((each + 31) / 32 * 32);
+}
+
 /* As many threads as have work. */
 static void shape(const struct plan_query *query, struct plan *plan)
 {
@@ -88,9 +102,14 @@ static void shape(const struct plan_query *query, struct plan *plan)
     if (each < 16) each = 16;
     uint64_t threads = (bytes_per_launch(query, plan) + each - 1) / each;
     int most = algorithm_rows[plan->algorithm].threads, budget = plan_budget(query, multicast);
-    int extra = algorithm_is_push(plan->algorithm) ? 32 : 0; /* a warp that moves no data */
-    plan_spread(threads, most - extra, budget, plan);
-    plan->threads += extra;
+    if (algorithm_is_push(plan->algorithm)) {
+        spread_evenly(threads, PUSH_THREADS, most - 32, budget, plan);
+        plan->threads += 32; /* a warp that moves no data */
+    } else if (!multicast && threads <= (uint64_t)most * (uint64_t)budget) {
+        spread_evenly(threads, PEER_THREADS, most, budget, plan);
+    } else {
+        plan_spread(threads, most, budget, plan);
+    }
     if (plan->threads < PLAN_LEAST_THREADS) plan->threads = PLAN_LEAST_THREADS;
 }
 

@@ -13,7 +13,7 @@
 #include "ring.h"
 
 /* Only what must be equal on every rank, and nothing that differs legally: no offsets, no launch
- * shapes. */
+ * shapes. Never 0: a push marks its packets with it. */
 static uint32_t hash_call(const struct call *call)
 {
     uint64_t scale;
@@ -32,7 +32,8 @@ static uint32_t hash_call(const struct call *call)
                         place,
                         scale};
     uint64_t hash = hash_bytes(words, sizeof(words));
-    return (uint32_t)(hash ^ hash >> 32);
+    uint32_t folded = (uint32_t)(hash ^ hash >> 32);
+    return folded ? folded : 1;
 }
 
 /* Told before anything is launched, so that whoever finds a mismatch can name both sides. */

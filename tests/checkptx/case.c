@@ -103,14 +103,14 @@ static size_t count_of(enum kernel_id id, const unsigned char level[AXES])
     return case_is_push(id) && count > MOST_PUSHED ? MOST_PUSHED : count;
 }
 
-/* A push has one warp beside those that move data; through the switch it may have more, and a pull
- * twice as many as others. */
+/* A push has one warp beside those that move data, and may have more than others; a pull twice as
+ * many. */
 static int threads_of(enum kernel_id id, int level)
 {
     int few = threads[level] == 32, most = threads[level] == 512;
     if (case_is_pull(id) && most) return 1024;
     if (case_is_push(id) && few) return 64;
-    return case_is_push(id) && kernel_rows[id].multicast && most ? 768 : threads[level];
+    return case_is_push(id) && most ? 640 : threads[level];
 }
 
 void case_draw_pull(uint64_t *state, struct check_case *c)

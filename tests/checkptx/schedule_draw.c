@@ -83,7 +83,7 @@ void schedule_draw(struct schedule *s)
 {
     s->kind = draw_kind(s);
     s->chosen = (int)schedule_random(s, (unsigned)s->rig->ranks);
-    s->hash = (uint32_t)random_next(&s->random);
+    s->hash = 1 + (uint32_t)(random_next(&s->random) >> 33); /* nor is a later launch's 0 */
     s->launches = schedule_may_end_well(s) ? 1 + (int)schedule_random(s, MOST_LAUNCHES) : 2;
     int hurried = s->kind == MISSING && !case_is_push(s->id); /* a word waits behind packets */
     s->timeout_ns = hurried               ? SHORT_TIMEOUT_NS

@@ -185,7 +185,11 @@ inline arrive(phase, publishes)
 #endif
     i = 0;
     do
+#ifdef WORDS_AT_ONCE
+    :: i < N -> word[AT_LINE(LINE(phase), i, r)] = WORD(phase, HASH); i++
+#else
     :: i < N -> flight[AT_LINE(LINE(phase), i, r)] = WORD(phase, HASH); i++
+#endif
     :: else -> break
     od;
     i = 0;

@@ -3,11 +3,12 @@
  * run.py builds it in many variants and says what each must give.
  *
  * What is kept: ranks and blocks, two sets of boxes, packets that land one by one and whenever the
- * network likes until their launch has ended, polls that a flag ends, clearing, the phase and its
+ * network likes until their launch has ended, polls that a mark ends, clearing, the phase and its
  * wrap, blocks that take other packets from launch to launch, other kinds of launches in between, and
  * failures. What is not: a block is one agent, but that it arrives before it pushes, as its first warp
- * may; packets are taken rank by rank, where the kernel takes those of four ranks together, or none
- * of them, which is one of the orders here; and nothing is added up.
+ * may, and that block 0 waits at any time while it takes; packets are taken rank by rank, where the
+ * kernel takes those of four ranks together, or none of them, which is one of the orders here; and
+ * nothing is added up.
  *
  * Packets are relaxed, and carry no knowledge: who sees one knows its data and no more. So what must
  * be shown is that a packet finds its place empty, with the clearing in its causal past (else the two
@@ -28,7 +29,7 @@
 #define BARRIERS 0 /* launches that only meet */
 #endif
 #define IS_TWOSHOT(l) ((TWOSHOTS >> (l)) & 1)
-#define IS_PUSH(l) !(((TWOSHOTS | BARRIERS) >> (l)) & 1)
+#define IS_PUSH(l) (!(((TWOSHOTS | BARRIERS) >> (l)) & 1))
 #ifdef TO_ITSELF /* through the switch a packet comes back to its own rank, too */
 #define PUSHES_TO(s) true
 #else
@@ -43,6 +44,13 @@
 #endif
 #define BOX(b, a, phase, c) (((SET(phase) * N + (b)) * N + (a)) * C + (c))
 #define EMPTY 0
+/* A packet is marked with its launch, and as that of another call where the hash is another. */
+#define OTHER_CALL 16
+#ifdef ODD_HASH
+#define MARK (launch[r] + OTHER_CALL * (r == N - 1 && launch[r] >= AT))
+#else
+#define MARK launch[r]
+#endif
 #define PHASE LATER(begun, 1) /* of a block's launch */
 #define TAKES(c) (((c) + launch[r]) % BLOCKS == k)
 
@@ -57,7 +65,7 @@ inline push(to, packet)
             flying[BOX(to, r, PHASE, packet)] == EMPTY &&
             (seen[me] & (1 << BOX(to, r, PHASE, packet)));
     assert(fresh);
-    flying[BOX(to, r, PHASE, packet)] = launch[r];
+    flying[BOX(to, r, PHASE, packet)] = MARK;
 }
 
 inline push_all()
@@ -103,7 +111,7 @@ end:
 /* What was seen is mine to clear, and my clearing comes behind it. */
 inline take(place)
 {
-    right = value[place] == launch[r];
+    right = value[place] == MARK;
     assert(right);
     right = false;
     i = 0;
@@ -118,14 +126,20 @@ inline take(place)
 #endif
 }
 
+#ifdef ANY_MARK
+#define HAS_COME(place) (value[place] != EMPTY)
+#else
+/* of this call; that it is of this launch too is what must be shown */
+#define HAS_COME(place) (value[place] != EMPTY && value[place] / OTHER_CALL == MARK / OTHER_CALL)
+#endif
 #ifdef NO_FLAG
 #define CAN_TAKE true
 #elif defined(OWN_AT_ONCE)
-#define CAN_TAKE (s == r || value[BOX(r, s, PHASE, c)] != EMPTY)
+#define CAN_TAKE (s == r || HAS_COME(BOX(r, s, PHASE, c)))
 #elif defined(ONE_FLAG)
-#define CAN_TAKE (c > 0 || value[BOX(r, s, PHASE, c)] != EMPTY)
+#define CAN_TAKE (c > 0 || HAS_COME(BOX(r, s, PHASE, c)))
 #else
-#define CAN_TAKE (value[BOX(r, s, PHASE, c)] != EMPTY)
+#define CAN_TAKE HAS_COME(BOX(r, s, PHASE, c))
 #endif
 
 #ifdef POLLS_BLIND
@@ -145,17 +159,25 @@ inline find_next()
     right = false
 }
 
+/* Of a push block 0 waits for every rank's word, at any time while packets are taken. */
+#ifdef NO_WAIT
+#define WAITS false
+#else
+#define WAITS (k == 0)
+#endif
+
 /* From every rank in turn. Leaves `wrong` where it has given up. */
 inline take_all()
 {
-    d_step { s = 0; c = 0; find_next() }
+    d_step { s = 0; c = 0; waited = !WAITS; find_next() }
     do
+    :: !waited && !wrong -> wait(PHASE, false); waited = true
     :: d_step { s < N && !wrong && CAN_TAKE -> take(BOX(r, s, PHASE, c)); c++; find_next() }
 #ifdef TIMEOUT
     :: d_step { s < N && !wrong && !CAN_TAKE && GIVES_UP(MAY_TIME_OUT) -> wrong = true; lost = true }
 #endif
     :: d_step { s < N && !wrong && !CAN_TAKE && GIVES_UP(aborted) -> wrong = true; lost = true }
-    :: d_step { s == N || wrong -> s = 0; c = 0 } break
+    :: d_step { (s == N && waited) || wrong -> s = 0; c = 0; waited = false } break
     od
 }
 
@@ -186,7 +208,7 @@ inline check_taken()
 proctype block(byte r; byte k)
 {
     byte begun, i, j, s, c, me;
-    bool last, wrong, fresh, right;
+    bool last, wrong, fresh, right, waited;
     me = AT_BLOCK;
 end:
     do
@@ -213,21 +235,9 @@ end:
            :: else
            fi
        }
-#ifdef NO_WAIT
-       if
-       :: IS_PUSH(launch[r]) -> goto taking
-       :: else
-       fi;
-#endif
-       wait(PHASE, false);
-       if
-       :: wrong -> goto leave
-       :: else
-       fi;
-taking:
        if
        :: IS_PUSH(launch[r]) -> take_all()
-       :: else
+       :: else -> wait(PHASE, false)
        fi;
        if
        :: wrong -> goto leave

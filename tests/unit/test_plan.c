@@ -73,7 +73,7 @@ static void check_push_mc(void)
     struct plan plan = plan_of(&query);
     EXPECT_HAS(plan.name, "push_mc");
     EXPECT_EQ(plan.kernel, KERNEL_all_reduce_push_mc_sum_bf16);
-    EXPECT(plan.blocks >= 2 && plan.blocks <= 4 && plan.threads <= 768, "%d x %d", plan.blocks,
+    EXPECT(plan.blocks >= 2 && plan.blocks <= 4 && plan.threads <= 640, "%d x %d", plan.blocks,
            plan.threads);
     EXPECT(plan.blocks * (plan.threads - 32) * 16 >= 32 << 10, "a vector for each thread");
     query.hint.fixed_order = 1;
@@ -143,7 +143,7 @@ static void check_push(void)
     struct plan plan = plan_of(&query);
     EXPECT_HAS(plan.name, "push_peer");
     EXPECT_EQ(plan.kernel, KERNEL_all_reduce_push_peer_sum_bf16);
-    EXPECT(plan.blocks >= 2 && plan.threads <= 512, "%d x %d", plan.blocks, plan.threads);
+    EXPECT(plan.blocks >= 2 && plan.threads <= 640, "%d x %d", plan.blocks, plan.threads);
     query.count++; /* more than fits a box */
     EXPECT_HAS(plan_of(&query).name, "oneshot_peer");
     query.hint.algorithm = ALGORITHM_PUSH_PEER;

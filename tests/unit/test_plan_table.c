@@ -106,7 +106,7 @@ static void check_rows(void)
     expect_row_fault("all_reduce from=0 to=8 algorithm=split_peer chunk=10", "chunk=10: a whole");
     expect_row_fault("all_reduce from=0 to=8 algorithm=push_peer blocks=0", "blocks=0: a whole");
     expect_row_fault("all_reduce from=0 to=8 algorithm=push_peer blocks=101", "room for 100");
-    expect_row_fault("all_reduce from=0 to=8 algorithm=push_peer threads=32", "from 64 to 512");
+    expect_row_fault("all_reduce from=0 to=8 algorithm=push_peer threads=32", "from 64 to 640");
     expect_row_fault("all_reduce from=0 to=8 algorithm=split_peer threads=33", "multiple of 32");
     expect_row_fault("all_reduce from=0 to=8 algorithm=split_peer threads=1024", "from 32 to 512");
 }
