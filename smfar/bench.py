@@ -17,7 +17,16 @@ import torch.distributed as dist
 
 import smfar
 from smfar import backend
-from smfar.bench_ranks import at_least, finish, join, launch, no_gpu, parse_size, write_json
+from smfar.bench_ranks import (
+    at_least,
+    finish,
+    interleaved,
+    join,
+    launch,
+    no_gpu,
+    parse_size,
+    write_json,
+)
 
 RATE_BYTES = 16 << 20
 REPEATS = 5
@@ -152,9 +161,8 @@ def medians(contenders):
         name: max(1, min(most, int(REPEAT_SECONDS / seconds))) for name, seconds in once.items()
     }
     times = {name: [] for name in contenders}
-    for _ in range(REPEATS):
-        for name, contender in contenders.items():
-            times[name].append(slowest(contender, iterations[name]))
+    for name, contender in interleaved(list(contenders.items()), REPEATS):
+        times[name].append(slowest(contender, iterations[name]))
     return {name: statistics.median(values) for name, values in times.items()}
 
 

@@ -22,7 +22,15 @@ import torch.distributed as dist
 
 import smfar
 from smfar import bench_contenders, bench_profile
-from smfar.bench_ranks import finish, join_on_gpu, machine_line, microseconds, own_gpus, slowest
+from smfar.bench_ranks import (
+    finish,
+    interleaved,
+    join_on_gpu,
+    machine_line,
+    microseconds,
+    own_gpus,
+    slowest,
+)
 
 GRAPH_CALLS = 20
 SECONDS = 0.01  # of one repeat
@@ -169,9 +177,8 @@ def measure(contenders, size, args, say):
         contender.calls = calls_for(contender)
         if contender.graph:
             contender.replay = capture(contender.call)
-    for _ in range(args.repeats):
-        for contender in contenders:
-            take_times(contender)
+    for contender in interleaved(contenders, args.repeats):
+        take_times(contender)
     rows = [contender.row(size, args.ranks) for contender in contenders]
     for row in rows:
         say(line(row), flush=True)

@@ -22,6 +22,7 @@ from smfar.bench_hold import Holder, copy
 from smfar.bench_ranks import (
     at_least,
     finish,
+    interleaved,
     join_on_gpu,
     launch,
     machine_line,
@@ -139,13 +140,12 @@ def measure(movers, repeats, say):
             mover.call()
     meet()
     say(header(), flush=True)
-    for _ in range(repeats):
-        for mover in movers:
-            mover.free.append(rate(mover, stream))
-            if mover.ended:
-                with holder:
-                    mover.held.append(rate(mover, stream, holder))
-                mover.ended = bool(mover.held[-1])
+    for mover in interleaved(movers, repeats):
+        mover.free.append(rate(mover, stream))
+        if mover.ended:
+            with holder:
+                mover.held.append(rate(mover, stream, holder))
+            mover.ended = bool(mover.held[-1])
     best = statistics.median(movers[0].free)
     rows = [row(mover, best) for mover in movers]
     for one in rows:

@@ -28,6 +28,7 @@ from smfar.bench_collectives import COLLECTIVES, Field
 from smfar.bench_ranks import (
     at_least,
     finish,
+    interleaved,
     join,
     join_on_gpu,
     launch,
@@ -163,9 +164,8 @@ def measure(found, args, say):
         one.calls = max(CALLS[0], min(CALLS[-1], int(SECONDS * 1e6 / max(once, 1))))
         if gpu(args) and one.contender.graph:
             one.graph = capture(one.contender, min(GRAPH_CALLS, one.calls), say)
-    for _ in range(args.repeats):
-        for one in found:
-            (take_times if gpu(args) else take_wall)(one)
+    for one in interleaved(found, args.repeats):
+        (take_times if gpu(args) else take_wall)(one)
     for one in found:
         one.graph = None  # before a profiler comes, and before the group ends
 

@@ -19,6 +19,7 @@ from smfar.bench_contenders import torch_two_shot
 from smfar.bench_ranks import (
     at_least,
     finish,
+    interleaved,
     join_on_gpu,
     launch,
     machine_line,
@@ -161,10 +162,9 @@ def measure(shape, repeats, say):
     for _, call in contenders:
         call()
     calls = {path: calls_for(call) for path, call in contenders}
-    for _ in range(repeats):
-        for path, call in contenders:
-            times[path].append(microseconds(call, calls[path])[0])
-            devices[path].append(microseconds(call, min(calls[path], 50), busy=True)[0])
+    for path, call in interleaved(contenders, repeats):
+        times[path].append(microseconds(call, calls[path])[0])
+        devices[path].append(microseconds(call, min(calls[path], 50), busy=True)[0])
     rows = []
     for path, call in contenders:
         row = {"tokens": shape.tokens, "hidden": shape.hidden, "path": path}

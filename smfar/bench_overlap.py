@@ -24,6 +24,7 @@ from smfar.bench_profile import LEAD, Recording, multiprocessors, over_ranks, su
 from smfar.bench_ranks import (
     at_least,
     finish,
+    interleaved,
     join_on_gpu,
     launch,
     machine_line,
@@ -169,9 +170,8 @@ def measure(workload, contenders, repeats, say):
     all_times = [Times(contender) for contender in contenders]
     for times in (nobody, *all_times):
         run_beside(workload, times.contender, side)  # to warm up
-    for _ in range(repeats):
-        for times in (nobody, *all_times):
-            times.take(workload, side)
+    for times in interleaved([nobody, *all_times], repeats):
+        times.take(workload, side)
     alone = statistics.median(nobody.step)
     names = names_of(workload)
     say(header(workload, nobody, alone), flush=True)

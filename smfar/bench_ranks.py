@@ -8,6 +8,7 @@ them puts nothing on a GPU.
 import argparse
 import json
 import os
+import random
 import shutil
 import tempfile
 import time
@@ -28,6 +29,13 @@ def parse_size(text):
     """ "64M" -> 67108864"""
     unit = UNITS.get(text[-1].upper(), 1)
     return int(text[:-1] if unit > 1 else text) * unit
+
+
+def interleaved(contenders, repeats):
+    """Each contender, `repeats` times: every time round in another order, the same on all ranks.
+    Who came before has warmed the GPU, or let it cool."""
+    for repeat in range(repeats):
+        yield from random.Random(repeat).sample(contenders, len(contenders))
 
 
 def at_least(least):
