@@ -9,7 +9,7 @@
 enum {
     MC_BYTES = 128,
     PEER_BYTES = 256,
-    PUSH_THREADS = 256,     /* at least, in a block that is not the only one */
+    PUSH_THREADS = 256,     /* moving data: more would have another block, where one may be had */
     PEER_THREADS = 128,     /* the same */
     SMALL_READS = 128 << 10 /* by default, of all ranks' data through the switch; see suits */
 };
@@ -80,19 +80,28 @@ void plan_spread(uint64_t threads, int most, int budget, struct plan *plan)
     plan->threads = threads >= (uint64_t)most ? most : ((int)threads + 31) / 32 * 32;
 }
 
-/* As many blocks as have `least` threads each, none of which goes round more often than need be,
- * nor has more threads than that takes. */
-static void spread_evenly(uint64_t threads, int least, int most, int budget, struct plan *plan)
+/* As many blocks as it takes with `enough` threads in each, within the budget; where that cuts them
+ * down, up to `most` threads in each, none of which goes round more often than need be. Blocks have
+ * equally many threads, and no more than that takes. */
+static void spread_evenly(uint64_t threads, int enough, int most, int budget, struct plan *plan)
 {
     if (!threads) threads = 1;
-    plan_spread(threads, least, budget, plan);
+    plan_spread(threads, enough, budget, plan);
     uint64_t blocks = (uint64_t)plan->blocks;
     uint64_t rounds = (threads + blocks * (uint64_t)most - 1) / (blocks * (uint64_t)most);
     uint64_t each = (threads + blocks * rounds - 1) / (blocks * rounds);
     plan->threads = (int)((each + 31) / 32 * 32);
 }
 
-/* As many threads as have work. */
+/* The table's blocks, of which a budget stays the most, or 0. */
+static int row_blocks(const struct plan_query *query, const struct plan *plan)
+{
+    int blocks = plan->row ? plan->row->blocks : 0;
+    return blocks ? least(blocks, most_blocks(query, blocks)) : 0;
+}
+
+/* As many threads as have work, in as many blocks as a row of the table says; its threads, if it
+ * says how many. */
 static void shape(const struct plan_query *query, struct plan *plan)
 {
     int multicast = algorithm_rows[plan->algorithm].multicast;
@@ -101,7 +110,8 @@ static void shape(const struct plan_query *query, struct plan *plan)
     if (algorithm_is_push(plan->algorithm)) each = 16;
     if (each < 16) each = 16;
     uint64_t threads = (bytes_per_launch(query, plan) + each - 1) / each;
-    int most = algorithm_rows[plan->algorithm].threads, budget = plan_budget(query, multicast);
+    int most = algorithm_rows[plan->algorithm].threads, told = row_blocks(query, plan);
+    int budget = told ? told : plan_budget(query, multicast);
     if (algorithm_is_push(plan->algorithm)) {
         spread_evenly(threads, PUSH_THREADS, most - 32, budget, plan);
         plan->threads += 32; /* a warp that moves no data */
@@ -111,6 +121,8 @@ static void shape(const struct plan_query *query, struct plan *plan)
         plan_spread(threads, most, budget, plan);
     }
     if (plan->threads < PLAN_LEAST_THREADS) plan->threads = PLAN_LEAST_THREADS;
+    if (told) plan->blocks = told;
+    if (plan->row && plan->row->threads) plan->threads = plan->row->threads;
 }
 
 /* What is wrong with an op that no kernel serves, and what would do. */
@@ -263,14 +275,6 @@ static void cut_chunk(const struct plan_query *query, struct plan *plan)
     if (elements && elements < plan->chunk) plan->chunk = elements;
 }
 
-/* The table's blocks and threads; a budget stays the most. */
-static void reshape(const struct plan_query *query, struct plan *plan)
-{
-    int blocks = plan->row->blocks;
-    if (blocks) plan->blocks = least(blocks, most_blocks(query, blocks));
-    if (plan->row->threads) plan->threads = plan->row->threads;
-}
-
 /* Each rank would ask the switch for sums of its own. */
 static int ranks_may_differ(const struct plan_query *query)
 {
@@ -310,7 +314,6 @@ static enum smfar_status plan_reduction(const struct plan_query *query, struct p
     if (plan->row) cut_chunk(query, plan);
     if (plan->streams) plan->leg = plan_leg(query, plan);
     shape(query, plan);
-    if (plan->row) reshape(query, plan);
     say_why(query, plan);
     plan_split_say_why_not(query, plan);
     return SMFAR_OK;

@@ -84,6 +84,28 @@ static void check_budgets(void)
     EXPECT_EQ(plan_of(&query).blocks, 5);
 }
 
+/* Of so many blocks as a row says each has the threads that take the tensor in as few rounds as can
+ * be: not those of the blocks that there would be without the row. */
+static void check_threads(void)
+{
+    static const int threads[] = {0, 544, 544, 384, 288}; /* 1024 vectors: in 2 rounds, then in 1 */
+    for (int blocks = 1; blocks <= 4; blocks++) {
+        struct plan_table table = table_of(
+            (struct plan_row){.algorithm = ALGORITHM_PUSH_PEER, .blocks = blocks, .to = 1 << 20});
+        struct plan_query query = query_of(&table, 4096);
+        EXPECT_EQ(plan_of(&query).blocks, blocks);
+        EXPECT_EQ(plan_of(&query).threads, threads[blocks]);
+    }
+    struct plan_table table = table_of(
+        (struct plan_row){.algorithm = ALGORITHM_TWOSHOT_PEER, .blocks = 1, .to = 1 << 20});
+    struct plan_query query = query_of(&table, 32 << 10); /* 512 threads have work */
+    EXPECT_EQ(plan_of(&query).threads, 512);
+    query.table = NULL;
+    query.hint.algorithm = ALGORITHM_TWOSHOT_PEER;
+    EXPECT_EQ(plan_of(&query).blocks, 4);
+    EXPECT_EQ(plan_of(&query).threads, 128);
+}
+
 static void check_wishes(void)
 {
     struct plan_table table =
@@ -393,6 +415,7 @@ int main(void)
     setenv("SMFAR_PLAN_TABLE", "0", 1);
     check_row();
     check_budgets();
+    check_threads();
     check_wishes();
     check_what_cannot_be();
     check_chunks();
