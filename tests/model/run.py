@@ -115,6 +115,7 @@ PUSH = (
     ("push: 2 ranks of 2 blocks, 1 packet", "C=1", HOLDS),
     ("push: 2 ranks of 2 blocks, 2 packets", "L=2", HOLDS),
     ("push: 2 blocks beside 1, 2 packets", "SMALL=2", HOLDS),
+    ("push: in a graph, where the end count is relaxed", "REPLAYED C=1", HOLDS),
     ("push: 3 ranks of 1 block, packets alone fly", "N=3 B=1 C=1 WORDS_AT_ONCE", HOLDS),
     ("push: through the switch", "TO_ITSELF B=1 L=4", HOLDS),
     ("push: a two-shot between", "B=1 L=5 TWOSHOTS=8", HOLDS),
