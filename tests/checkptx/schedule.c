@@ -231,7 +231,8 @@ static int is_record_whole(const struct schedule *s, int r)
     const volatile struct error_record *error = rig_error(s->rig, r);
     uint32_t mine = s->hash + (s->kind == DIFFERENT && r == s->chosen);
     if (s->kind == TOO_LATE)
-        return error->sequence && error->mine == mine + (uint32_t)error->sequence - 1;
+        return error->sequence &&
+               error->mine == mine + s->hash_step * ((uint32_t)error->sequence - 1);
     if (error->sequence != 1 || error->mine != mine) return 0;
     if (s->kind == MISSING && s->lost == 2) return error->peer != (uint32_t)r;
     if (s->kind == MISSING) return error->peer == (uint32_t)s->chosen;

@@ -52,7 +52,8 @@ struct schedule {
      * failed. */
     int lost;
     long turns_left;
-    uint32_t hash;
+    uint32_t hash,
+        hash_step; /* of the first launch, and from each to the next: 0, all are one call */
     uint64_t timeout_ns;
     struct step step[MOST_LAUNCHES];
     uint64_t done[RIG_MAX_RANKS]; /* what the host has been told */
