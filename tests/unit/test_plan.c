@@ -302,6 +302,16 @@ static void check_forms(void)
                   forms[i].kernel);
 }
 
+/* A push of so many blocks takes its vectors in as few rounds as its largest blocks would. */
+static void check_rounds(const struct plan_query *query, const struct plan *plan)
+{
+    uint64_t vectors = (query->count * dtype_bytes(query->dtype) + 15) / 16;
+    uint64_t most = (uint64_t)(plan->blocks * (algorithm_rows[plan->algorithm].threads - 32));
+    uint64_t each = (uint64_t)(plan->blocks * (plan->threads - 32));
+    EXPECT((vectors + each - 1) / each == (vectors + most - 1) / most, "%d x %d for %llu vectors",
+           plan->blocks, plan->threads, (unsigned long long)vectors);
+}
+
 static void check_shape(const struct plan_query *query)
 {
     struct plan plan = plan_of(query), again = plan_of(query);
@@ -310,8 +320,10 @@ static void check_shape(const struct plan_query *query)
     EXPECT(plan.blocks >= 1 && plan.blocks <= query->agreed.resident_blocks, "%d blocks",
            plan.blocks);
     EXPECT(budget == 0 || plan.blocks <= budget, "%d blocks, %d allowed", plan.blocks, budget);
-    EXPECT(plan.threads % 32 == 0 && plan.threads >= 32 && plan.threads <= 1024, "%d threads",
-           plan.threads);
+    EXPECT(plan.threads % 32 == 0 && plan.threads >= 32 &&
+               plan.threads <= algorithm_rows[plan.algorithm].threads,
+           "%s: %d threads", plan.name, plan.threads);
+    if (algorithm_is_push(plan.algorithm)) check_rounds(query, &plan);
     EXPECT(plan.chunk >= 1, "a step of nothing");
     EXPECT(plan.chunk * dtype_bytes(query->dtype) <= query->agreed.chunk_bytes, "a step of %llu",
            (unsigned long long)plan.chunk);
@@ -325,6 +337,8 @@ static void check_shapes(void)
             struct plan_query query = query_of(SMFAR_SUM, SMFAR_F32, count);
             query.agreed.sm_budget = budget;
             query.agreed.resident_blocks = budget == 5 ? 1 : 100;
+            query.agreed.multicast = budget % 2;
+            query.agreed.oneshot_bytes = query.agreed.push_bytes = 256 << 10;
             for (query.ranks = 1; query.ranks <= SMFAR_MAX_RANKS; query.ranks++)
                 check_shape(&query);
         }
