@@ -213,7 +213,7 @@ proctype block(byte r; byte k)
     me = AT_BLOCK;
 end:
     do
-    :: d_step { /* prologue.ptxh */
+    :: d_step { /* state.ptxh */
         todo[r] & (1 << k) ->
         todo[r] = todo[r] & ~(1 << k);
         learn(me, AT_STREAM(r));
