@@ -51,6 +51,7 @@ struct schedule {
      * and so packets of others may not come either, from blocks that begin after their rank has
      * failed. */
     int lost;
+    int replayed; /* as by a graph, of whose ends no host is told */
     long turns_left;
     uint32_t hash,
         hash_step; /* of the first launch, and from each to the next: 0, all are one call */

@@ -95,6 +95,7 @@ void schedule_draw(struct schedule *s)
         !schedule_takes_part(s, s->chosen) && case_is_push(s->step[0].c.id) && s->step[0].c.count;
     if (s->lost) s->lost = (int)schedule_random(s, 3);
     s->hash_step = schedule_random(s, 2);
+    s->replayed = s->kind == ALL_WELL && case_is_push(s->id) && schedule_random(s, 4) == 0;
 }
 
 /* What a launch of its kind alone uses: not so the slots of two-shots. */
@@ -148,7 +149,7 @@ void schedule_arguments(const struct schedule *s, int i, int r, int threads,
     args.count = step->c.count;
     args.timeout_ns = s->timeout_ns;
     args.sequence = (uint64_t)i + 1;
-    args.done = 1;
+    args.done = s->replayed ? DONE_REPLAYED : DONE_CALLED;
     args.hash = s->hash + s->hash_step * (uint32_t)i + (s->kind == DIFFERENT && r == s->chosen);
     place_part(s, i, r, &args);
     norm_step_arguments(s->rig, r, &step->c, &step->norm, GUARD + SLOT * (size_t)i, SLOT, threads,
