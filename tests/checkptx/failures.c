@@ -48,6 +48,7 @@ static void fill(const struct rig *rig, int rank, unsigned char *data_out)
 {
     memset(data_out, rank + 1, BYTES_HERE);
     must(rig_write(rig, rank, rig->rank[rank].window + RIG_HEAP, data_out, BYTES_HERE), "write");
+    must(rig_write(rig, rank, rig->rank[rank].dst, data_out, BYTES_HERE), "write");
 }
 
 static void begin(struct trial *t, const char *what, uint32_t epoch)
@@ -144,16 +145,25 @@ static int expect_error(const struct trial *t, int rank, uint32_t code, uint32_t
     return faults;
 }
 
-/* The data as they were filled: nothing was reduced. */
-static int expect_untouched(const struct trial *t)
+static int expect_filled(const struct trial *t, int rank, CUdeviceptr at, const char *why)
 {
     unsigned char data[BYTES_HERE];
-    for (int r = 0; r < t->rig->ranks; r++) {
-        must(rig_read(t->rig, r, data, t->rig->rank[r].window + RIG_HEAP, BYTES_HERE), "read");
-        for (int i = 0; i < BYTES_HERE; i++)
-            if (data[i] != r + 1) return wrong(t, r, "data were changed", (uint64_t)i);
-    }
+    must(rig_read(t->rig, rank, data, at, BYTES_HERE), "read");
+    for (int i = 0; i < BYTES_HERE; i++)
+        if (data[i] != rank + 1) return wrong(t, rank, why, (uint64_t)i);
     return 0;
+}
+
+/* The data as they were filled, and where results go: nothing was reduced. */
+static int expect_untouched(const struct trial *t)
+{
+    int faults = 0;
+    for (int r = 0; r < t->rig->ranks; r++) {
+        const struct rig_rank *rank = &t->rig->rank[r];
+        faults += expect_filled(t, r, rank->window + RIG_HEAP, "data were changed");
+        faults += expect_filled(t, r, rank->dst, "a result was written");
+    }
+    return faults;
 }
 
 /* ---- the trials ---- */
