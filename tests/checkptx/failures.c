@@ -310,10 +310,25 @@ static int try_late_packets(struct trial *t)
     return faults + expect_no_errors(t);
 }
 
-static int try_lost_packets(struct trial *t)
+/* Whole packets of another call, from the chosen rank, where those of this one are awaited. */
+static void push_foreign(const struct trial *t, uint32_t phase)
+{
+    uint32_t box[BYTES_HERE / 2];
+    size_t stride = case_box_bytes(BYTES_HERE), set = (phase - 1) & 1; /* by the epoch before */
+    size_t number = set * (size_t)t->rig->ranks + (size_t)t->chosen;
+    for (size_t i = 0; i < BYTES_HERE / 2; i++)
+        box[i] = i % 2 ? t->hash + 1 : 0;
+    for (int r = 0; r < t->rig->ranks; r++)
+        must(rig_write(t->rig, r, t->rig->rank[r].window + RIG_BOXES + number * stride, box,
+                       sizeof box),
+             "write");
+}
+
+static int try_lost_packets(struct trial *t, int foreign)
 {
     int faults = 0, found = 0;
-    begin_packets(t, "lost packets", 8);
+    begin_packets(t, foreign ? "packets of another call" : "lost packets", 8);
+    if (foreign) push_foreign(t, 8);
     t->blocks = 1; /* a second that begins after the first has failed would lose packets as well */
     launch_others(t, 30 * MS);
     synchronize(t);
@@ -351,7 +366,8 @@ static int try_abort_packets(struct trial *t)
 
 static int try_packets(struct trial *t)
 {
-    return try_late_packets(t) + try_lost_packets(t) + try_abort_packets(t);
+    int lost = try_lost_packets(t, 0) + try_lost_packets(t, 1);
+    return try_late_packets(t) + lost + try_abort_packets(t);
 }
 
 static int try_all(struct trial *t)
