@@ -192,6 +192,17 @@ DATA = [
         "        @%p add.u32 %vector, %vector, 1;\n",
     ),
     mutation(
+        "chunks that lie apart are divided as if they lay alike",
+        "twoshot_begin.ptxh",
+        "        setp.ne.u32 %p, %placed, 2;\n        @%p bra DIVIDED;\n",
+        "        bra DIVIDED;\n",
+    ),
+    mutation(
+        "chunks that lie apart have vectors, too",
+        "twoshot_begin.ptxh",
+        "        mov.b32 %vector_end, 0;\n",
+    ),
+    mutation(
         "one-shot: both turns use one slot",
         "oneshot_begin.ptxh",
         "        add.s64 %offset, %offset, %second;\n",

@@ -12,6 +12,8 @@ from oneshot_mc import ONESHOT_MC
 from order import BARRIER, BLOCKS
 from push import PUSH
 from push_mc import PUSH_MC
+from push_wait import PUSH_WAIT
 from split import SPLIT
 
-ALL = BARRIER + BLOCKS + DATA + FLOAT8 + MOVE + PUSH + PUSH_MC + ONESHOT_MC + SPLIT + NORM
+PUSHES = PUSH + PUSH_WAIT + PUSH_MC
+ALL = BARRIER + BLOCKS + DATA + FLOAT8 + MOVE + PUSHES + ONESHOT_MC + SPLIT + NORM

@@ -73,8 +73,10 @@ BARRIER = [
     mutation(
         "arrive_peer fences after it has arrived",
         "arrive_peer.ptxh",
-        "    fence.acq_rel.sys;\n    st.relaxed.sys.global.u64 [%peer+SIGNALS_ARRIVE], %word;\n",
-        "    st.relaxed.sys.global.u64 [%peer+SIGNALS_ARRIVE], %word;\n    fence.acq_rel.sys;\n",
+        "    fence.acq_rel.sys;\n#endif\n"
+        "    st.relaxed.sys.global.u64 [%peer+SIGNALS_ARRIVE], %word;\n",
+        "#endif\n    st.relaxed.sys.global.u64 [%peer+SIGNALS_ARRIVE], %word;\n"
+        "    fence.acq_rel.sys;\n",
     ),
     mutation(
         "arrive_peer does not publish its place",
@@ -137,9 +139,8 @@ BARRIER = [
     ),
     mutation(
         "wait does not look at the abort word",
-        "wait.ptxh",
-        "ld.relaxed.sys.global.u32 %abort, [%page+PAGE_ABORT];",
-        "mov.b32 %abort, 0;",
+        "released.ptxh",
+        "    @%p or.b32 %abort, %abort, %x;\n",
     ),
     mutation(
         "record without .release",

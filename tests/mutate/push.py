@@ -1,86 +1,41 @@
-"""Faults in pushes over peers: their packets, their boxes, and packets that are lost."""
+"""Faults in pushes over peers: their packets, their boxes, who has work, and how they end."""
 
 from mutation import mutation
 
 KERNEL = "all_reduce_push_peer"
 FILE = "push.ptxh"
+LAUNCHES_BEFORE = (
+    "it orders what launches before have cleared, and the switch orders a launch's end"
+)
+SECOND_SET = "        mad.lo.u64 %boxes, %at, %stride, %boxes;\n"
 PEER = "packets_peer.ptxh"
 AWAIT = "await_packets.ptxh"
+
+
+HEARD = (
+    "    setp.ne.u32 %late, %told, 0;\n"
+    "    vote.sync.any.pred %late, %late, 0xffffffff;\n"
+    "    @%late bra TAKEN;\n"
+)
+RELAXED = "        atom.relaxed.gpu.global.inc.u32 %before, [%sig+SIGNALS_COUNT_OUT], %limit;\n"
 
 
 def of_push(name, file, old, new="", **more):
     return mutation("push: " + name, file, old, new, kernels=KERNEL, **more)
 
 
-AND_FLAG = "and.b32 %set##j, %set##j, %flag;"
-
-
-def without_flag(word, one):
-    """One packet of the four is taken whatever its flag."""
-    move = f"    mov.b64 {{%v##j##{word}, %flag}}, %one##j##{one};"
-    return of_push(f"the flag of packet {one} not tested", AWAIT, f"{move} {AND_FLAG}", move)
-
-
 PACKETS = [
     of_push(
-        "no flag tested", AWAIT, "    setp.ne.u32 %p, %set, 0;\n", "    setp.ne.u32 %p, 1, 0;\n"
-    ),
-    of_push(
-        "the flag of packet 0 not tested",
-        AWAIT,
-        "    mov.b64 {%v##j##x, %set##j}, %one##j##0; \\\n",
-        "    mov.b64 {%v##j##x, %set##j}, %one##j##0; mov.b32 %set##j, 1; \\\n",
-    ),
-    without_flag("y", 1),
-    without_flag("z", 2),
-    without_flag("w", 3),
-    of_push(
-        "any flag will do",
-        AWAIT,
-        "    mov.b64 {%v##j##w, %flag}, %one##j##3; " + AND_FLAG,
-        "    mov.b64 {%v##j##w, %flag}, %one##j##3; or.b32 %set##j, %set##j, %flag;",
-    ),
-    of_push(
-        "one rank's flags will do",
-        AWAIT,
-        "    and.b32 %set, %set, %set##j;\n",
-        "    or.b32 %set, %set, %set##j;\n",
-    ),
-    of_push(
-        "only the last rank's flags are looked at",
-        AWAIT,
-        "    and.b32 %set, %set, %set##j;\n",
-        "    mov.b32 %set, %set##j;\n",
-    ),
-    of_push(
-        "the wait is for one rank more",
-        AWAIT,
-        "    setp.lt.u32 %due##j, %x, %ranks; \\\n",
-        "    setp.le.u32 %due##j, %x, %ranks; \\\n",
-    ),
-    of_push(
-        "the wait is for one rank less",
-        AWAIT,
-        "    setp.lt.u32 %due##j, %x, %ranks; \\\n",
-        "    { .reg .b32 %y; add.u32 %y, %x, 1; setp.lt.u32 %due##j, %y, %ranks; } \\\n",
-    ),
-    of_push(
-        "its own packets are waited for",
-        AWAIT,
-        "#define NOT_MINE(j) setp.ne.and.u32 %due##j, %x, %rank, %due##j;\n",
-        "#define NOT_MINE(j)\n",
-    ),
-    of_push(
-        "data for a flag",
+        "data for a mark",
         FILE,
-        "        mov.b64 %one1, {%v0y, %set};\n",
+        "        mov.b64 %one1, {%v0y, %hash};\n",
         "        mov.b64 %one1, {%v0y, %v0y};\n",
     ),
     of_push(
         "two packets of one word",
         FILE,
-        "        mov.b64 %one1, {%v0y, %set};\n",
-        "        mov.b64 %one1, {%v0x, %set};\n",
+        "        mov.b64 %one1, {%v0y, %hash};\n",
+        "        mov.b64 %one1, {%v0x, %hash};\n",
     ),
     of_push(
         "the first pair is not cleared",
@@ -108,13 +63,13 @@ PACKETS = [
     of_push(
         "pairs of packets overlap",
         "packet_place.ptxh",
-        "    shl.b64 %at, %at, 10;\n",
-        "    shl.b64 %at, %at, 9;\n",
+        "    shl.b32 %x, %x, 10;\n",
+        "    shl.b32 %x, %x, 9;\n",
     ),
 ]
 
 BOXES = [
-    of_push("one set of boxes", FILE, "        add.s64 %boxes, %boxes, %at;\n"),
+    of_push("one set of boxes", FILE, SECOND_SET),
     of_push(
         "boxes change every second phase",
         FILE,
@@ -195,8 +150,42 @@ BOXES = [
     of_push(
         "a vector is stored whole beyond the end",
         FILE,
-        "            setp.lt.u64 %p, %left, VECTOR_ELEMENTS;\n",
-        "            setp.ne.u32 %p, 0, 0;\n",
+        "            setp.lt.or.u32 %p, %left, VECTOR_ELEMENTS, %p;\n",
+    ),
+    of_push(
+        "a vector is stored whole wherever its output lies",
+        FILE,
+        "            setp.ne.u64 %p, %edge, 0;\n",
+        "            setp.ne.u64 %p, 0, 0;\n",
+    ),
+    of_push(
+        "lanes without a vector store one",
+        FILE,
+        "        @!%live bra STORED;\n",
+    ),
+    of_push(
+        "lanes without a vector load one",
+        FILE,
+        "        @!%live bra OWN;\n",
+        equivalent="it is not stored, and lies in mapped memory",
+    ),
+    of_push(
+        "a lane beyond the last vector has one",
+        FILE,
+        "        setp.lt.u32 %live, %index, %vectors;\n",
+        "        setp.le.u32 %live, %index, %vectors;\n",
+    ),
+    of_push(
+        "the lane of the last vector has none",
+        FILE,
+        "        setp.lt.u32 %live, %index, %vectors;\n",
+        "        add.u32 %r, %index, 1;\n        setp.lt.u32 %live, %r, %vectors;\n",
+    ),
+    of_push(
+        "a warp whose first lane alone has a vector has none",
+        FILE,
+        "        sub.u32 %r, %index, %lane;\n",
+        "        sub.u32 %r, %index, %lane;\n        add.u32 %r, %r, 1;\n",
     ),
     of_push(
         "an element is stored beyond the end",
@@ -223,8 +212,39 @@ ENDS = [
     of_push("no wait for the others", FILE, '#include "wait.ptxh"\n'),
     of_push(
         "no fence before the word",
-        "arrive_peer.ptxh",
-        "    fence.acq_rel.sys;\n",
+        FILE,
+        "        @%waits fence.acq_rel.sys;\n",
+        equivalent=LAUNCHES_BEFORE,
+    ),
+    of_push(
+        "a failure before does not keep its launches from beginning",
+        "state.ptxh",
+        "    ld.relaxed.sys.global.u32 %told, [%window+SIGNALS_FAILED];\n",
+        "    mov.b32 %told, 0;\n",
+    ),
+    of_push(
+        "the first warp arrives whatever has failed",
+        FILE,
+        "FIRST_WARP:\n" + HEARD,
+        "FIRST_WARP:\n",
+    ),
+    of_push(
+        "packets are pushed whatever has failed",
+        FILE,
+        "        setp.ne.u32 %p, %told, 0;\n        @%p bra PUSHED;\n",
+    ),
+    of_push("packets are taken whatever has failed", FILE, "PUSHED:\n" + HEARD, "PUSHED:\n"),
+    of_push(
+        "what the first warp finds is not told to its block",
+        "wait.ptxh",
+        "    or.pred %late, %wrong, %wrong;\n",
+    ),
+    of_push(
+        "the first warp of every block arrives and waits",
+        FILE,
+        "        or.b32 %x, %warp, %cta;\n",
+        "        mov.b32 %x, %warp;\n",
+        equivalent="each writes the same word before its block is counted",
     ),
     of_push(
         "the epoch stays",
@@ -248,45 +268,29 @@ ENDS = [
         "        setp.ne.u32 %p, %before, 0;\n",
     ),
     of_push(
+        "blocks of a replay are not counted",
+        FILE,
+        "        @%p bra REPLAYED;\n",
+        "        @%p bra LEAVE;\n",
+    ),
+    of_push("every block ends a replay", FILE, RELAXED, "        mov.b32 %before, %limit;\n"),
+    of_push(
+        "the count of a replay does not reset",
+        FILE,
+        RELAXED,
+        RELAXED.replace("inc", "add").replace("%limit", "1"),
+    ),
+    of_push(
+        "calls are counted as replays are",
+        FILE,
+        "        setp.eq.u32 %p, %before, DONE_REPLAYED;\n",
+        "        setp.ne.u32 %p, %before, DONE_REPLAYED;\n",
+    ),
+    of_push(
         "every block marks it done",
         FILE,
         "        setp.eq.u32 %p, %limit, 0;\n",
         "        setp.eq.u32 %p, 0, 0;\n",
-    ),
-    of_push(
-        "the abort word is not looked at",
-        AWAIT,
-        "    ld.relaxed.sys.global.u32 %abort, [%page+PAGE_ABORT];\n",
-        "    mov.b32 %abort, 0;\n",
-    ),
-    of_push(
-        "no deadline",
-        AWAIT,
-        "    setp.ge.u64 %late, %now, %limit;\n",
-        "    setp.ne.u64 %late, 0, 0;\n",
-    ),
-    of_push(
-        "record without .release",
-        AWAIT,
-        "st.release.sys.global.u32 [%record+PAGE_ERROR+ERROR_CODE]",
-        "st.relaxed.sys.global.u32 [%record+PAGE_ERROR+ERROR_CODE]",
-    ),
-    of_push(
-        "record without its peer",
-        AWAIT,
-        "        st.relaxed.sys.global.u32 [%record+PAGE_ERROR+ERROR_PEER], %missing;\n",
-    ),
-    of_push(
-        "a warp goes on without its packets",
-        AWAIT,
-        "    bra TAKEN;\nCAME:\n",
-        "    setp.ne.u32 %late, 0, 0;\nCAME:\n",
-    ),
-    of_push(
-        "the rank that was told to be missing is the first of the four",
-        AWAIT,
-        "        EACH_RANK_DOWN(AWAIT_MISSING)\n",
-        "        mov.b32 %missing, %r;\n",
     ),
     of_push(
         "a late warp keeps that to itself",

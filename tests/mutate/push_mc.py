@@ -1,7 +1,7 @@
 """Faults in pushes through the switch."""
 
 from mutation import mutation
-from push import AWAIT, FILE
+from push import AWAIT, FILE, LAUNCHES_BEFORE, SECOND_SET
 
 KERNEL = "all_reduce_push_mc"
 PACKETS = "packets_mc.ptxh"
@@ -15,9 +15,9 @@ def of_push(name, file, old, new="", **more):
 
 def in_halves(first, second):
     """A packet as two words, which may come apart."""
-    words = {"data": "[%all], %data", "flag": "[%all+4], %flag"}
+    words = {"data": "[%all], %data", "mark": "[%all+4], %mark"}
     return (
-        "    { .reg .b32 %data, %flag; mov.b64 {%data, %flag}, %one0;\n"
+        "    { .reg .b32 %data, %mark; mov.b64 {%data, %mark}, %one0;\n"
         + "".join(f"    multimem.st.relaxed.sys.global.b32 {words[w]};\n" for w in (first, second))
         + "    }\n"
     )
@@ -32,9 +32,9 @@ PUSH_MC = [
         of_push(f"the packet at {at or 0} is not cleared", PACKETS, f"{CLEAR}{at}], %none;", "    ")
         for at in ("", "+256", "+512", "+768")
     ),
-    of_push("a packet in halves", PACKETS, f"{STORE}], %one0;\n", in_halves("data", "flag")),
+    of_push("a packet in halves", PACKETS, f"{STORE}], %one0;\n", in_halves("data", "mark")),
     of_push(
-        "a packet in halves, flag first", PACKETS, f"{STORE}], %one0;\n", in_halves("flag", "data")
+        "a packet in halves, mark first", PACKETS, f"{STORE}], %one0;\n", in_halves("mark", "data")
     ),
     of_push("packets overlap", PACKETS, f"{STORE}+256]", f"{STORE}+128]"),
     of_push(
@@ -49,7 +49,7 @@ PUSH_MC = [
         "#define NOT_MINE(j)\n",
         "#define NOT_MINE(j) setp.ne.and.u32 %due##j, %x, %rank, %due##j;\n",
     ),
-    of_push("one set of boxes", FILE, "        add.s64 %boxes, %boxes, %at;\n"),
+    of_push("one set of boxes", FILE, SECOND_SET),
     of_push(
         "boxes change every second phase",
         FILE,
@@ -78,7 +78,34 @@ PUSH_MC = [
         "        mov.b32 %before, %epoch;\n",
     ),
     of_push(
-        "no flag tested", AWAIT, "    setp.ne.u32 %p, %set, 0;\n", "    setp.ne.u32 %p, 1, 0;\n"
+        "no fence of aliases before the word",
+        FILE,
+        "        @%waits fence.proxy.alias; "
+        "/* cleared through another address than it is pushed to */\n",
+        equivalent=LAUNCHES_BEFORE,
+    ),
+    of_push(
+        "no fence before the word",
+        FILE,
+        "        @%waits fence.acq_rel.sys;\n",
+        equivalent=LAUNCHES_BEFORE,
+    ),
+    of_push(
+        "what the first warp finds is not told to its block",
+        "wait.ptxh",
+        "    or.pred %late, %wrong, %wrong;\n",
+    ),
+    of_push(
+        "no mark looked at",
+        AWAIT,
+        "    setp.ne.u32 %p, %unlike, 0;\n",
+        "    setp.ne.u32 %p, 0, 0;\n",
+    ),
+    of_push(
+        "boxes are not put back after one lane's",
+        AWAIT,
+        "look for all again */\n    EACH_RANK(AWAIT_PLACE)\n",
+        "look for all again */\n",
     ),
     of_push("counted without order", FILE, "atom.acq_rel.gpu", "atom.relaxed.gpu"),
     of_push(

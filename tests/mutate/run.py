@@ -92,7 +92,7 @@ def look(checkptx, modules, mutation, seeds, seed):
         return False, f"not in {ran[1]}", seconds
     if code == 1 and ran:
         return True, f"schedule {ran[1]}", seconds
-    if code == 1 and "WRONG" in output:
+    if code == 1 and re.search("^WRONG (?!rig)", output, re.MULTILINE):  # its modules were loaded
         return True, "ends the run", seconds
     return None, output.strip().splitlines()[-1] if output.strip() else f"exit {code}", seconds
 
