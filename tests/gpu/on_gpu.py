@@ -42,7 +42,7 @@ def train(device, module, name, run=None, arguments=()):
     functions = importlib.import_module(f"python.{module}")
     data.places.append(device())
     try:
-        given = () if run is None else (getattr(functions, run), *arguments)
+        given = arguments if run is None else (getattr(functions, run), *arguments)
         return getattr(functions, name)(*given)
     finally:
         data.places.pop()

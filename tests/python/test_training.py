@@ -2,6 +2,7 @@
 ranks. DDP with PyTorch's communication hooks, FSDP2 (sharded, hybrid, bfloat16), ZeRO's optimizer,
 pipeline schedules."""
 
+import copy
 import functools
 
 import pytest
@@ -183,6 +184,40 @@ def fsdp(group, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_fsdp(ranks, dtype):
     run_alike(ranks, fsdp, dtype)
+
+
+def alone(dtype):
+    """The losses of the same steps in one process: gradients of `dtype`, averaged in float32."""
+    ranks, losses, model = dist.get_world_size(), [], network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for step in range(STEPS):
+        parts = [copy.deepcopy(model).to(dtype) for _ in range(ranks)]
+        optimizer.zero_grad()
+        losses.append(0.0)
+        for rank, part in enumerate(parts):
+            inputs, labels = batch(rank, step, model)
+            loss = nn.functional.cross_entropy(part(inputs.to(dtype)).float(), labels)
+            loss.backward()
+            losses[-1] += loss.item() / ranks
+        for whole, *each in zip(*(one.parameters() for one in (model, *parts)), strict=True):
+            whole.grad = sum(one.grad.float() for one in each) / ranks
+        optimizer.step()
+    return losses
+
+
+def compare_alone(dtype):
+    """What FSDP over smfar ended with. Unlike gloo's, these losses are of the same device, where
+    bfloat16 is rounded the same way."""
+    losses, parameters = fsdp(dist.group.WORLD, dtype)
+    assert losses[-1] < 0.8 * losses[0], losses
+    assert losses == pytest.approx(alone(dtype), rel=0.01)
+    return parameters.cpu()
+
+
+@TWO_AND_FOUR
+def test_fsdp_beside_one_process(ranks):
+    first, *others = ranks.run(compare_alone, torch.bfloat16)
+    assert all(torch.equal(first, other) for other in others)
 
 
 def hybrid():
