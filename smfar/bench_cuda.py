@@ -6,7 +6,7 @@ own, NCCL. Everything is measured the same way, turn about in one run, on bf16:
     time    microseconds per call, calls issued back to back; the host's cost hides or is the limit
     device  the same with the calls queued behind a busy GPU: what the GPU alone needs
     host    microseconds that the host spends per call
-    graph   per call in a CUDA graph of GRAPH_CALLS calls that is replayed
+    graph   per call in a CUDA graph of GRAPH_CALLS calls, its replays queued behind a busy GPU
     #wrong  elements that a replay of smfar's graph left wrong, on any rank
 
 Each time is the median over interleaved repeats of the slowest rank's; `spread` is the middle half
@@ -33,6 +33,7 @@ from smfar.bench_ranks import (
 )
 
 GRAPH_CALLS = 20
+REPLAYS = 10  # at most, in one repeat
 SECONDS = 0.01  # of one repeat
 PROFILED_CALLS = 10
 SPLIT_BUDGET = 4
@@ -191,8 +192,9 @@ def take_times(contender):
     contender.devices.append(device)
     contender.hosts.append(host)
     if contender.replay:
-        replays = max(1, min(5, contender.calls // GRAPH_CALLS))
-        contender.graphs.append(microseconds(contender.replay, replays)[0] / GRAPH_CALLS)
+        replays = max(1, min(REPLAYS, contender.calls // GRAPH_CALLS))
+        per_replay = microseconds(contender.replay, replays, busy=True)[0]
+        contender.graphs.append(per_replay / GRAPH_CALLS)
 
 
 def line(row):

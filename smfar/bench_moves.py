@@ -7,7 +7,7 @@ busiest link carries for it, both as nccl-tests has them (doc/PERFORMANCE.md). O
 
     time    microseconds per call, calls issued back to back
     device  the same with the calls queued behind a busy GPU: what the GPU alone needs
-    graph   per call in a CUDA graph
+    graph   per call in a CUDA graph, its replays queued behind a busy GPU
     host    microseconds that the host spends per call
 
 Each is the median over interleaved repeats of the slowest rank's; `spread` is the middle half of
@@ -44,7 +44,7 @@ SECONDS = 0.01  # of one repeat
 CALLS = range(2, 200)  # of one repeat
 BUSY_CALLS = 50
 GRAPH_CALLS = 10
-REPLAYS = 5
+REPLAYS = 10
 PROFILED_CALLS = 10
 ELEMENT = 2  # bytes
 
@@ -199,7 +199,7 @@ def take_times(one):
     if one.graph:
         in_graph = min(GRAPH_CALLS, one.calls)
         replays = max(1, min(REPLAYS, one.calls // in_graph))
-        one.graphs.append(microseconds(one.graph.replay, replays)[0] / in_graph)
+        one.graphs.append(microseconds(one.graph.replay, replays, busy=True)[0] / in_graph)
 
 
 def capture(contender, calls, say):
