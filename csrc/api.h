@@ -36,6 +36,12 @@ void *api_view(const struct call *call, const void *ptr, uint64_t count);
 enum smfar_status api_check_buffers(const char *what, const void *send, const void *recv,
                                     uint64_t count, int dtype);
 
+/* Refuses outputs of which two share memory: a rank's result would be lost. Each is of `count`
+ * elements or, where `counts` is not NULL, of as many as that says. */
+enum smfar_status api_check_outputs(const char *what, const struct smfar_comm *comm,
+                                    void *const *recv, const size_t *counts, size_t count,
+                                    int dtype);
+
 /* Refuses what is no smfar_op. */
 enum smfar_status api_check_op(const char *what, enum smfar_op op);
 

@@ -39,6 +39,22 @@ enum smfar_status api_check_buffers(const char *what, const void *send, const vo
     return SMFAR_OK;
 }
 
+enum smfar_status api_check_outputs(const char *what, const struct smfar_comm *comm,
+                                    void *const *recv, const size_t *counts, size_t count,
+                                    int dtype)
+{
+    size_t element = dtype_bytes(dtype);
+    for (int i = 0; comm && i < comm->ranks * comm->ranks; i++) {
+        int r = i / comm->ranks, q = i % comm->ranks;
+        if (q < r && overlap(recv[r], (counts ? counts[r] : count) * element, recv[q],
+                             (counts ? counts[q] : count) * element))
+            return FAIL(SMFAR_ERR_ARGUMENT,
+                        "%s: the outputs for ranks %d and %d share memory; each needs its own",
+                        what, q, r);
+    }
+    return SMFAR_OK;
+}
+
 enum smfar_status api_check_op(const char *what, enum smfar_op op)
 {
     if ((int)op >= 0 && op < SMFAR_OPS) return SMFAR_OK;
@@ -159,6 +175,8 @@ enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t c
     enum smfar_status status =
         check_parts("all_gather", comm, send, read_only(recv), count, (int)dtype);
     if (status == SMFAR_OK)
+        status = api_check_outputs("all_gather", comm, recv, NULL, count, (int)dtype);
+    if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_ALL_GATHER, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     view_parts(&call, read_only(recv), views);
@@ -252,6 +270,8 @@ enum smfar_status smfar_all_to_all(const void *const *send, void *const *recv, s
     for (int r = 0; comm && r < comm->ranks && status == SMFAR_OK; r++)
         status = check_parts("all_to_all", comm, recv[r], send, count, (int)dtype);
     if (status == SMFAR_OK)
+        status = api_check_outputs("all_to_all", comm, recv, NULL, count, (int)dtype);
+    if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_ALL_TO_ALL, count, (int)dtype, &call);
     if (status != SMFAR_OK) return status;
     view_parts(&call, send, from);
@@ -273,6 +293,8 @@ enum smfar_status smfar_gather(const void *send, void *const *recv, size_t count
     enum smfar_status status = api_check_buffers("gather", send, send, count, (int)dtype);
     if (status == SMFAR_OK && is_root)
         status = check_parts("gather", comm, send, read_only(recv), count, (int)dtype);
+    if (status == SMFAR_OK && is_root)
+        status = api_check_outputs("gather", comm, recv, NULL, count, (int)dtype);
     if (status == SMFAR_OK) status = check_root("gather", comm, root);
     if (status == SMFAR_OK)
         status = api_begin(comm, stream, COLLECTIVE_GATHER, count, (int)dtype, &call);

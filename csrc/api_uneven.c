@@ -53,6 +53,8 @@ enum smfar_status smfar_all_gather_v(const void *send, void *const *recv, const 
     struct call call;
     const struct parts parts = {recv, count, send, dtype};
     enum smfar_status status = check_parts("all_gather_v", comm, &parts);
+    if (status == SMFAR_OK)
+        status = api_check_outputs("all_gather_v", comm, recv, count, 0, (int)dtype);
     if (status == SMFAR_OK) status = api_enter(comm);
     if (status != SMFAR_OK) return status;
     for (int root = 0; status == SMFAR_OK && root < comm->ranks; root++) {
@@ -119,6 +121,8 @@ static enum smfar_status check_counts(const struct smfar_comm *comm, const void 
     }
     if (status == SMFAR_OK && comm)
         status = check_apart(comm, send, send_count, recv, recv_count, dtype);
+    if (status == SMFAR_OK)
+        status = api_check_outputs("all_to_all_v", comm, recv, recv_count, 0, dtype);
     return status;
 }
 

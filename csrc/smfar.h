@@ -296,7 +296,8 @@ SMFAR_EXPORT enum smfar_status smfar_broadcast(const void *send, void *recv, siz
                                                enum smfar_dtype dtype, int root, smfar_comm *comm,
                                                smfar_stream stream);
 
-/* recv[r] gets rank r's send, count elements each; recv is an array of `ranks` pointers. */
+/* recv[r] gets rank r's send, count elements each; recv is an array of `ranks` pointers, to memory
+ * of which no two share any. */
 SMFAR_EXPORT enum smfar_status smfar_all_gather(const void *send, void *const *recv, size_t count,
                                                 enum smfar_dtype dtype, smfar_comm *comm,
                                                 smfar_stream stream);

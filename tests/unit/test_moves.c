@@ -280,6 +280,29 @@ static void refuse_shifted(const struct seat *seat)
     EXPECT_HAS(smfar_last_error(), "share part of their memory; they must be apart, or the same");
 }
 
+/* Two ranks' results in one place, or nearly. */
+static void refuse_shared(const struct seat *seat)
+{
+    static const size_t counts[MOST_RANKS] = {2, 3, 4, 5};
+    const void *const *send = (const void *const *)seat->send;
+    void *recv[MOST_RANKS];
+    smfar_comm *comm = seat->comm;
+    int last = seat->ranks - 1;
+    for (int r = 0; r < seat->ranks; r++)
+        recv[r] = seat->recv[r];
+    recv[last] = seat->recv[0] + 1;
+    const enum smfar_status found[] = {
+        smfar_all_gather(send[0], recv, 2, SMFAR_I32, comm, NULL),
+        smfar_gather(send[0], recv, 2, SMFAR_I32, seat->rank, comm, NULL),
+        smfar_all_to_all(send, recv, 2, SMFAR_I32, comm, NULL),
+        smfar_all_gather_v(send[0], recv, counts, SMFAR_I32, comm, NULL),
+        smfar_all_to_all_v(send, counts, recv, counts, SMFAR_I32, comm, NULL),
+    };
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++)
+        EXPECT(found[i] == SMFAR_ERR_ARGUMENT, "call %zu: %s", i, smfar_status_name(found[i]));
+    EXPECT_HAS(smfar_last_error(), "share memory; each needs its own");
+}
+
 static void refuse(const struct seat *seat)
 {
     const void *const *send = (const void *const *)seat->send;
@@ -295,6 +318,7 @@ static void refuse(const struct seat *seat)
     EXPECT_EQ(smfar_all_to_all(send, NULL, 1, SMFAR_I32, comm, NULL), SMFAR_ERR_ARGUMENT);
     refuse_shifted(seat);
     refuse_uneven(seat);
+    if (seat->ranks > 1) refuse_shared(seat);
     must(smfar_barrier(comm, NULL));
     wait_last(seat);
 }
@@ -345,7 +369,7 @@ static void disagree(struct ranks_thread *me)
     smfar_comm *comm;
     size_t gives[3] = {1, 1, 1}, gets[3] = {1, 1, 1};
     const void *send[3] = {memory[me->rank][0], memory[me->rank][0], memory[me->rank][0]};
-    void *recv[3] = {memory[me->rank][1], memory[me->rank][1], memory[me->rank][1]};
+    void *recv[3] = {own, own + 1, own + 2};
     must(smfar_comm_create(&config, me->store, me->rank, me->ranks, &comm));
     for (int streams = 0; streams < 2; streams++) {
         must(smfar_hint_set(&(struct smfar_hint){.sm_budget = streams ? SMFAR_NO_SMS : 0}));
