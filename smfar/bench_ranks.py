@@ -8,7 +8,6 @@ them puts nothing on a GPU.
 import argparse
 import json
 import os
-import random
 import shutil
 import tempfile
 import time
@@ -33,9 +32,18 @@ def parse_size(text):
 
 def interleaved(contenders, repeats):
     """Each contender, `repeats` times: every time round in another order, the same on all ranks.
-    Who came before has warmed the GPU, or let it cool."""
+    Who came before has warmed the GPU, or let it cool.
+
+    In twice as many repeats as there are contenders each comes equally often at each place, and
+    behind each other one of a round (E. J. Williams, 1949: 0, -1, 1, -2, 2, ... one further on
+    every time; of an odd number the second half backwards).
+    """
+    count = len(contenders)
     for repeat in range(repeats):
-        yield from random.Random(repeat).sample(contenders, len(contenders))
+        order = [(repeat + (-1) ** i * ((i + 1) // 2)) % count for i in range(count)]
+        if count % 2 and repeat // count % 2:
+            order.reverse()
+        yield from (contenders[place] for place in order)
 
 
 def at_least(least):

@@ -34,6 +34,7 @@ from smfar import bench_model, bench_profile
 from smfar.bench_ranks import (
     at_least,
     finish,
+    interleaved,
     join,
     join_on_gpu,
     launch,
@@ -244,9 +245,8 @@ def compare(strategy, args, say):
     for trainer in trainers:
         trainer.staged_warm = trainer.staged()
     blocks = min(args.steps // BLOCK, int(args.seconds * 1e3 / longest / BLOCK))
-    for _ in range(max(2, blocks)):
-        for trainer in trainers:
-            trainer.times += trainer.run(BLOCK)
+    for trainer in interleaved(trainers, max(2, blocks)):
+        trainer.times += trainer.run(BLOCK)
     rows = [row(trainer, trainers[0]) for trainer in trainers]
     for trainer, one in zip(trainers, rows, strict=True):
         if args.device == "cuda":

@@ -27,6 +27,7 @@ from smfar import _C, plan_table
 from smfar.bench_ranks import (
     at_least,
     finish,
+    interleaved,
     join,
     launch,
     microseconds,
@@ -199,9 +200,10 @@ def turn_about(ways, size, repeats):
         max(3, min(BUSY_CALLS, int(SECONDS * 1e6 / max(time_of(call, 3), 1)))) for call in calls
     ]
     times = [[] for _ in ways]
-    for _ in range(repeats):
-        for found, call, number in zip(times, calls, numbers_of_calls, strict=True):
-            found.append(time_of(call, number))
+    for found, call, number in interleaved(
+        list(zip(times, calls, numbers_of_calls, strict=True)), repeats
+    ):
+        found.append(time_of(call, number))
     return times
 
 

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ import torch.distributed as dist
 from harness import DEADLINE
 
 from smfar import bench_collectives
-from smfar.bench_ranks import parse_size
+from smfar.bench_ranks import interleaved, parse_size
 
 
 def test_sizes():
@@ -20,6 +22,19 @@ def test_sizes():
         64 << 20,
         1 << 30,
     ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 11])
+def test_repeats_are_balanced(count):
+    """Each contender is as often at each place, and behind each other one, as any."""
+    turns = list(interleaved(list(range(count)), 2 * count))
+    rounds = [turns[at : at + count] for at in range(0, len(turns), count)]
+    assert all(sorted(one) == list(range(count)) for one in rounds)
+    assert all(one != other for one, other in pairwise(rounds)) or count == 1
+    places = Counter(place for one in rounds for place in enumerate(one))
+    behind = Counter(pair for one in rounds for pair in pairwise(one))
+    assert set(places.values()) == {2} and len(places) == count * count
+    assert set(behind.values()) <= {2} and len(behind) == count * (count - 1)
 
 
 def test_bench_measures_and_writes(tmp_path):
