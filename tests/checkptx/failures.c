@@ -9,9 +9,8 @@
 #include "check.h"
 
 enum { COUNT_HERE = 1000, BYTES_HERE = COUNT_HERE * 8, BLOCKS_HERE = 2, THREADS_HERE = 64 };
-enum {
-    RELEASED_MS = 1000
-}; /* after an abort: a communicator that is destroyed waits for twice as long */
+/* After an abort: a communicator that is destroyed waits for twice as long. */
+enum { RELEASED_MS = 1000 };
 enum { PULLED_HERE = BYTES_HERE / (RIG_MAX_RANKS + 1) - 1 };
 #define MS 1000000ull
 
@@ -154,6 +153,18 @@ static int expect_filled(const struct trial *t, int rank, CUdeviceptr at, const 
     return 0;
 }
 
+/* The others' streams have not come to their end. */
+static int expect_waiting(const struct trial *t)
+{
+    int faults = 0;
+    for (int r = 0; r < t->rig->ranks; r++) {
+        CUresult state = rig_query(t->rig, r);
+        if (r != t->chosen && state != CUDA_ERROR_NOT_READY)
+            faults += wrong(t, r, "did not wait, stream state", state);
+    }
+    return faults;
+}
+
 /* The data as they were filled, and where results go: nothing was reduced. */
 static int expect_untouched(const struct trial *t)
 {
@@ -176,11 +187,7 @@ static int try_late(struct trial *t)
     for (int i = 0; i < 3; i++) {
         launch_others(t, 20000 * MS);
         sleep_ms(3);
-        for (int r = 0; r < t->rig->ranks; r++) {
-            CUresult state = rig_query(t->rig, r);
-            if (r != t->chosen && state != CUDA_ERROR_NOT_READY)
-                faults += wrong(t, r, "did not wait, stream state", state);
-        }
+        faults += expect_waiting(t);
         launch(t, t->chosen, t->hash, 20000 * MS);
         synchronize(t);
     }
@@ -245,6 +252,24 @@ static int try_abort(struct trial *t)
     launch_others(t, 20000 * MS);
     sleep_ms(1);
     *(volatile uint32_t *)(t->rig->page + PAGE_ABORT) = 1;
+    synchronize(t);
+    for (int r = 0; r < t->rig->ranks; r++)
+        if (r != t->chosen) faults += expect_released(t, r);
+    return faults + expect_no_errors(t) + expect_untouched(t);
+}
+
+/* A kernel of the chosen rank has failed, which the others learn by their own signals alone. */
+static int try_told(struct trial *t)
+{
+    struct kargs args;
+    begin(t, "told of a failure while it waits", 1);
+    launch_others(t, 20000 * MS);
+    sleep_ms(3);
+    int faults = expect_waiting(t);
+    rig_arguments(t->rig, t->chosen, 0, &args);
+    for (int r = 0; r < t->rig->ranks; r++)
+        must(rig_write(t->rig, t->chosen, args.peer[r] + SIGNALS_FAILED, &(uint32_t){1}, 4),
+             "write");
     synchronize(t);
     for (int r = 0; r < t->rig->ranks; r++)
         if (r != t->chosen) faults += expect_released(t, r);
@@ -374,7 +399,7 @@ static int try_all(struct trial *t)
 {
     if (t->id == KERNEL_finish_peer) return try_finish(t) + try_failed(t);
     if (case_meets_nobody(t->id)) return try_failed(t);
-    int faults = try_late(t) + try_missing(t) + try_different(t) + try_abort(t);
+    int faults = try_late(t) + try_missing(t) + try_different(t) + try_abort(t) + try_told(t);
     return faults + (case_is_push(t->id) ? try_packets(t) : 0);
 }
 
