@@ -76,7 +76,8 @@
 #define SIGNALS_COUNT_OUT 768 /* u32: my blocks that are done; resets itself */
 #define SIGNALS_FAILED                                                                             \
     896                        /* u32, in the first channel's alone: not 0 once a kernel of any    \
-                                * rank has failed: later ones do nothing; written by every rank */
+                                * rank has failed: ends every wait, and later kernels do nothing;  \
+                                * written by every rank */
 #define SIGNALS_COUNT_END 1024 /* u32: my blocks that have copied out; resets itself */
 #define SIGNALS_TURN 1152      /* u32: one-shots that have ended; written by my kernels alone */
 #define SIGNALS_OWNER                                                                              \
