@@ -113,10 +113,10 @@ static void shape(const struct plan_query *query, struct plan *plan)
     int most = algorithm_rows[plan->algorithm].threads, told = row_blocks(query, plan);
     int budget = told ? told : plan_budget(query, multicast);
     if (algorithm_is_push(plan->algorithm)) {
-        spread_evenly(threads, PUSH_THREADS, most - 32, budget, plan);
+        spread_evenly(threads, told ? 1 : PUSH_THREADS, most - 32, budget, plan);
         plan->threads += 32; /* a warp that moves no data */
     } else if (!multicast && threads <= (uint64_t)most * (uint64_t)budget) {
-        spread_evenly(threads, PEER_THREADS, most, budget, plan);
+        spread_evenly(threads, told ? 1 : PEER_THREADS, most, budget, plan);
     } else {
         plan_spread(threads, most, budget, plan);
     }

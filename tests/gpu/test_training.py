@@ -29,7 +29,13 @@ def test_fifty_steps(ranks, run):
 def test_fsdp_in_bfloat16(ranks):
     """Losses as one process has them, on the same GPU."""
     first, *others = ranks.run(
-        on_gpu.train, device, "test_training", "compare_alone", None, (torch.bfloat16,)
+        on_gpu.train,
+        device,
+        "test_training",
+        "compare_alone",
+        None,
+        (torch.bfloat16,),
+        deadline=120,
     )
     assert all(torch.equal(first, other) for other in others)
 

@@ -88,8 +88,9 @@ static void check_budgets(void)
  * be: not those of the blocks that there would be without the row. */
 static void check_threads(void)
 {
-    static const int threads[] = {0, 544, 544, 384, 288}; /* 1024 vectors: in 2 rounds, then in 1 */
-    for (int blocks = 1; blocks <= 4; blocks++) {
+    /* 1024 vectors: in 2 rounds, then in 1 */
+    static const int threads[] = {0, 544, 544, 384, 288, 256, 224, 192, 160};
+    for (int blocks = 1; blocks <= 8; blocks++) {
         struct plan_table table = table_of(
             (struct plan_row){.algorithm = ALGORITHM_PUSH_PEER, .blocks = blocks, .to = 1 << 20});
         struct plan_query query = query_of(&table, 4096);
