@@ -1,7 +1,10 @@
 """Faults in pushes through the switch."""
 
+from dataclasses import replace
+
 from mutation import mutation
-from push import AWAIT, FILE, LAUNCHES_BEFORE, SECOND_SET
+from push import AWAIT, FILE, LAUNCHES_BEFORE, PUSH
+from push_wait import PUSH_WAIT
 
 KERNEL = "all_reduce_push_mc"
 PACKETS = "packets_mc.ptxh"
@@ -23,7 +26,33 @@ def in_halves(first, second):
     )
 
 
+# Faults in what both pushes are made of.
+AS_OVER_PEERS = [
+    "one set of boxes",
+    "boxes change every second phase",
+    "odd ranks take the other boxes",
+    "two sets of boxes overlap",
+    "everybody pushes into box 0",
+    "no wait for the others",
+    "the epoch stays",
+    "no fence before the word",
+    "what the first warp finds is not told to its block",
+    "no mark looked at",
+    "boxes are not put back after one lane's",
+    "counted without order",
+    "the first block to end marks it done",
+    "a warp goes on without its packets",
+]
+
+
+def over_peers(name):
+    """The same fault, planted for this kernel."""
+    (found,) = [one for one in PUSH + PUSH_WAIT if one.name == f"push: {name}"]
+    return replace(found, name=f"push_mc: {name}", kernels=KERNEL)
+
+
 PUSH_MC = [
+    *map(over_peers, AS_OVER_PEERS),
     *(
         of_push(f"packet {one} is not stored", PACKETS, f"{STORE}{at}], %{one};\n")
         for one, at in (("one0", ""), ("one1", "+256"), ("one2", "+512"), ("one3", "+768"))
@@ -49,75 +78,12 @@ PUSH_MC = [
         "#define NOT_MINE(j)\n",
         "#define NOT_MINE(j) setp.ne.and.u32 %due##j, %x, %rank, %due##j;\n",
     ),
-    of_push("one set of boxes", FILE, SECOND_SET),
-    of_push(
-        "boxes change every second phase",
-        FILE,
-        "        and.b32 %x, %epoch, 1;\n",
-        "        shr.b32 %x, %epoch, 1;\n        and.b32 %x, %x, 1;\n",
-    ),
-    of_push(
-        "odd ranks take the other boxes",
-        FILE,
-        "        and.b32 %x, %epoch, 1;\n",
-        "        xor.b32 %x, %epoch, %rank;\n        and.b32 %x, %x, 1;\n",
-    ),
-    of_push("two sets of boxes overlap", FILE, "        mul.lo.u32 %x, %x, %ranks;\n"),
-    of_push(
-        "everybody pushes into box 0",
-        FILE,
-        "        cvt.u64.u32 %box, %rank;\n",
-        "        mov.b64 %box, 0;\n",
-    ),
-    of_push("no wait for the others", FILE, '#include "wait.ptxh"\n'),
     of_push("nobody arrives", FILE, "#include ARRIVE\n"),
-    of_push(
-        "the epoch stays",
-        FILE,
-        "        add.u32 %before, %epoch, 1;\n",
-        "        mov.b32 %before, %epoch;\n",
-    ),
     of_push(
         "no fence of aliases before the word",
         FILE,
         "        @%waits fence.proxy.alias; "
         "/* cleared through another address than it is pushed to */\n",
         equivalent=LAUNCHES_BEFORE,
-    ),
-    of_push(
-        "no fence before the word",
-        FILE,
-        "        @%waits fence.acq_rel.sys;\n",
-        equivalent=LAUNCHES_BEFORE,
-    ),
-    of_push(
-        "what the first warp finds is not told to its block",
-        "wait.ptxh",
-        "    or.pred %late, %wrong, %wrong;\n",
-    ),
-    of_push(
-        "no mark looked at",
-        AWAIT,
-        "    setp.ne.u32 %p, %unlike, 0;\n",
-        "    setp.ne.u32 %p, 0, 0;\n",
-    ),
-    of_push(
-        "boxes are not put back after one lane's",
-        AWAIT,
-        "look for all again */\n    EACH_RANK(AWAIT_PLACE)\n",
-        "look for all again */\n",
-    ),
-    of_push("counted without order", FILE, "atom.acq_rel.gpu", "atom.relaxed.gpu"),
-    of_push(
-        "the first block to end marks it done",
-        FILE,
-        "        setp.ne.u32 %p, %before, %limit;\n",
-        "        setp.ne.u32 %p, %before, 0;\n",
-    ),
-    of_push(
-        "a warp goes on without its packets",
-        AWAIT,
-        "    bra TAKEN;\nCAME:\n",
-        "    setp.ne.u32 %late, 0, 0;\nCAME:\n",
     ),
 ]
