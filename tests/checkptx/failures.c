@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../../csrc/base/clock.h"
 #include "../ref/ref.h"
 #include "check.h"
 
@@ -29,13 +30,6 @@ static int wrong(const struct trial *t, int rank, const char *why, uint64_t valu
     printf("WRONG %s ranks=%d chosen=%d, %s: rank %d: %s (%llu)\n", kernel_rows[t->id].entry,
            t->rig->ranks, t->chosen, t->what, rank, why, (unsigned long long)value);
     return 1;
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 static void sleep_ms(long ms)
@@ -379,9 +373,9 @@ static int try_abort_packets(struct trial *t)
     launch_others(t, 20000 * MS);
     sleep_ms(1);
     *(volatile uint32_t *)(t->rig->page + PAGE_ABORT) = 1;
-    int64_t begin_ms = now_ms();
+    int64_t begin_ms = clock_now_ms();
     synchronize(t);
-    int64_t took_ms = now_ms() - begin_ms;
+    int64_t took_ms = clock_now_ms() - begin_ms;
     if (took_ms > RELEASED_MS)
         faults += wrong(t, t->chosen, "keeps the others, ms", (uint64_t)took_ms);
     for (int r = 0; r < t->rig->ranks; r++)
