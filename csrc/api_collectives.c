@@ -44,14 +44,13 @@ enum smfar_status api_check_outputs(const char *what, const struct smfar_comm *c
                                     int dtype)
 {
     size_t element = dtype_bytes(dtype);
-    for (int i = 0; comm && i < comm->ranks * comm->ranks; i++) {
-        int r = i / comm->ranks, q = i % comm->ranks;
-        if (q < r && overlap(recv[r], (counts ? counts[r] : count) * element, recv[q],
-                             (counts ? counts[q] : count) * element))
-            return FAIL(SMFAR_ERR_ARGUMENT,
-                        "%s: the outputs for ranks %d and %d share memory; each needs its own",
-                        what, q, r);
-    }
+    for (int r = 1; comm && r < comm->ranks; r++)
+        for (int q = 0; q < r; q++)
+            if (overlap(recv[r], (counts ? counts[r] : count) * element, recv[q],
+                        (counts ? counts[q] : count) * element))
+                return FAIL(SMFAR_ERR_ARGUMENT,
+                            "%s: the outputs for ranks %d and %d share memory; each needs its own",
+                            what, q, r);
     return SMFAR_OK;
 }
 
